@@ -119,19 +119,19 @@ def alignment_heads(
     is_selection = _split(groups, seed)
     selection, test = np.flatnonzero(is_selection), np.flatnonzero(~is_selection)
     candidates = np.argsort(sums[:, selection].sum(1), kind="stable")[:_MAX_CANDIDATES].tolist()
-    chosen = select_heads(store, selection.tolist(), candidates, max_heads)
+    chosen_heads = select_heads(store, selection.tolist(), candidates, max_heads)
     rng = np.random.default_rng(seed)
     random_sets = [
-        rng.choice(n_heads, len(chosen), replace=False).tolist() for _ in range(_RANDOM_SETS)
+        rng.choice(n_heads, len(chosen_heads), replace=False).tolist() for _ in range(_RANDOM_SETS)
     ]
     test_sums = []
     for index in test.tolist():
-        head_sets = [chosen, default_sets[index], *random_sets]
+        head_sets = [chosen_heads, default_sets[index], *random_sets]
         set_sums = store.sum_errors([index], head_sets)[:, 0]
         test_sums.append([*set_sums[:2], set_sums[2:].mean()])
     boundary_counts = np.array(counts)
     comparison = _compare_sets(
-        np.array(test_sums).T, boundary_counts[test], groups[test], default_sets[0], chosen
+        np.array(test_sums).T, boundary_counts[test], groups[test], default_sets[0], chosen_heads
     )
     table = pd.DataFrame(
         {
@@ -139,7 +139,7 @@ def alignment_heads(
             "head": np.arange(n_heads) % head_count,
             "error": sums.sum(1) / boundary_counts.sum(),
             **_limits("error", sums, boundary_counts, groups),
-            "chosen": np.isin(np.arange(n_heads), chosen),
+            "chosen": np.isin(np.arange(n_heads), chosen_heads),
         }
     )
     usable = [i for i, clip in enumerate(store.clips) if len(clip.words or ()) >= MIN_SOURCES]
@@ -215,14 +215,14 @@ def _compare_sets(
     counts: np.ndarray,
     groups: np.ndarray,
     default_heads: Sequence[int],
-    chosen: Sequence[int],
+    chosen_heads: Sequence[int],
 ) -> pd.DataFrame:
     """Errors of the chosen, default and random sets [3, clips], and differences to the chosen."""
     differences = sums - sums[0]
     table = pd.DataFrame(
         {
             "set": ["chosen", "default", "random"],
-            "heads": [len(chosen), len(default_heads), len(chosen)],
+            "heads": [len(chosen_heads), len(default_heads), len(chosen_heads)],
             "error": sums.sum(1) / counts.sum(),
             **_limits("error", sums, counts, groups),
             "difference": differences.sum(1) / counts.sum(),
@@ -240,9 +240,9 @@ def _add_correlations(
     heads, low, high."""
     if not correlations:
         return np.nan, np.nan, np.nan
-    found = np.stack(list(correlations.values()), axis=1)
-    is_known = np.isfinite(found).astype(float)
-    sums = np.nan_to_num(found)
+    coefficients = np.stack(list(correlations.values()), axis=1)
+    is_known = np.isfinite(coefficients).astype(float)
+    sums = np.nan_to_num(coefficients)
     low, high = _interval(sums, is_known, groups[list(correlations)])
     with np.errstate(invalid="ignore"):
         mean = sums.sum(1) / is_known.sum(1)

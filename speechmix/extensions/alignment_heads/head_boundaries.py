@@ -137,11 +137,11 @@ def select_heads(
     list of int
         The first heads that were added, as many as have the smallest error.
     """
-    chosen: list[int] = []
+    head_indices: list[int] = []
     errors: list[float] = []
-    while len(chosen) < min(max_count, len(candidates)):
-        others = [head for head in candidates if head not in chosen]
-        sums = store.sum_errors(clip_indices, [[*chosen, head] for head in others]).sum(1)
-        chosen.append(others[int(sums.argmin())])
+    while len(head_indices) < min(max_count, len(candidates)):
+        others = [head for head in candidates if head not in head_indices]
+        sums = store.sum_errors(clip_indices, [[*head_indices, head] for head in others]).sum(1)
+        head_indices.append(others[int(sums.argmin())])
         errors.append(float(sums.min()))
-    return sorted(chosen[: int(np.argmin(errors)) + 1])
+    return sorted(head_indices[: int(np.argmin(errors)) + 1])

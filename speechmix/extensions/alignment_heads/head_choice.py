@@ -62,10 +62,10 @@ class AlignmentHeads:
     @property
     def chosen(self) -> list[tuple[int, int]]:
         """(layer, head) of the chosen heads."""
-        chosen = self.table[self.table["chosen"]]
+        chosen_rows = self.table[self.table["chosen"]]
         return [
             (int(layer), int(head))
-            for layer, head in zip(chosen["layer"], chosen["head"], strict=True)
+            for layer, head in zip(chosen_rows["layer"], chosen_rows["head"], strict=True)
         ]
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -79,7 +79,7 @@ class AlignmentHeads:
 
     def _sentences(self) -> Iterator[str]:
         facts, best = self.provenance, self.table.iloc[int(self.table["error"].argmin())]
-        chosen = self.comparison.iloc[0]
+        chosen_row = self.comparison.iloc[0]
         yield (
             f"Best of {len(self.table)} heads over {facts['clips']} clips: layer {best['layer']}, "
             f"head {best['head']}. Its word boundaries are {_milliseconds(best, 'error')} from the "
@@ -89,7 +89,7 @@ class AlignmentHeads:
         yield (
             f"Chosen on {facts['selection_clips']} clips: {heads} ([layer, head], counted from 0). "
             f"On the other {facts['test_clips']} clips their error is "
-            f"{_milliseconds(chosen, 'error')}."
+            f"{_milliseconds(chosen_row, 'error')}."
         )
         names = [_NAMES[facts["default"]], "random sets of the same size"]
         for name, (_, row) in zip(names, self.comparison.iloc[1:].iterrows(), strict=True):
@@ -117,8 +117,10 @@ class AlignmentHeads:
             return f"{start}the chosen heads are worse by {interval}."
         count = self.provenance["test_clips"]
         advice = f" Only {count} clips were compared: give more." if count < _FEW_CLIPS else ""
-        found = f"{gain:+.1f} ms" + (f" ({low:.1f} to {high:.1f} ms)" if np.isfinite(low) else "")
-        return f"{start}the comparison is inconclusive, {found}.{advice}"
+        difference = f"{gain:+.1f} ms" + (
+            f" ({low:.1f} to {high:.1f} ms)" if np.isfinite(low) else ""
+        )
+        return f"{start}the comparison is inconclusive, {difference}.{advice}"
 
     def write(self, folder: str | PathLike[str]) -> Path:
         """Write the chosen heads as `alignment_heads` into `generation_config.json` of a folder.

@@ -39,21 +39,21 @@ def find_crossing(values: Sequence[float] | np.ndarray, responses: np.ndarray) -
     'crossing at 1.33; no interval: it needs 5 groups of continua, found 1'
     """
     x, means, count = np.asarray(values, float), responses.mean(axis=0), len(responses)
-    found = _interpolate_crossings(x, means)
+    crossings = _interpolate_crossings(x, means)
     intercept, slope = _fit_logistic(x, means[None])[0]
     crossing = low = high = misfit = np.nan
     reason, interval = "", f"; no interval: it needs {MIN_GROUPS} groups of continua, found {count}"
-    if not len(found):
+    if not len(crossings):
         reason = "no crossing: all mean responses are on one side of 50 %"
     elif np.ptp(means) < _SMALLEST_CHANGE:
         reason = "no crossing: the mean responses do not change"
-    elif len(found) > 1:
-        places = ", ".join(f"{value:.3g}" for value in found)
+    elif len(crossings) > 1:
+        places = ", ".join(f"{value:.3g}" for value in crossings)
         reason = (
-            f"no single crossing: the mean responses cross 50 % {len(found)} times, at {places}"
+            f"no single crossing: the mean responses cross 50 % {len(crossings)} times, at {places}"
         )
     elif count < MIN_GROUPS:
-        crossing = found[0]
+        crossing = crossings[0]
     else:
         fits = _fit_logistic(x, resample_groups(count) @ responses / count)
         levels = percentile_levels(count)
@@ -64,7 +64,7 @@ def find_crossing(values: Sequence[float] | np.ndarray, responses: np.ndarray) -
         elif misfit > MISFIT:
             reason = (
                 f"no crossing: the fitted curve is up to {misfit:.0%} off the mean responses, which "
-                f"cross 50 % at {found[0]:.3g}"
+                f"cross 50 % at {crossings[0]:.3g}"
             )
         else:
             crossing = -intercept / slope
@@ -80,8 +80,8 @@ def _interpolate_crossings(values: np.ndarray, means: np.ndarray) -> np.ndarray:
     """Return where lines between mean responses [S] cross 50 %, in the order of the steps."""
     before = np.flatnonzero(np.diff(means > 0.5))
     shares = (0.5 - means[before]) / (means[before + 1] - means[before])
-    found: np.ndarray = values[before] + shares * (values[before + 1] - values[before])
-    return found
+    crossings: np.ndarray = values[before] + shares * (values[before + 1] - values[before])
+    return crossings
 
 
 def _fit_logistic(values: np.ndarray, responses: np.ndarray) -> np.ndarray:

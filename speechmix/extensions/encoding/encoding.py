@@ -176,17 +176,17 @@ def encode(
     left_out, used, correlations = 0, set[str](), dict[tuple[str, str], float]()
     for source in [models] if isinstance(models, Model) else models:
         model = source if isinstance(source, Model) else source()
-        found = unit_states(
+        states_by_stack = unit_states(
             model, items, level=level, stacks=stacks, group=group, progress=progress
         )
-        units = join_units(found)
+        units = join_units(states_by_stack)
         if columns is None:
             columns = unit_features(units, items, names, level=level, table=table)
         elif level == "frame" and len(units) != len(columns):
             raise InputError(
                 f"the frames of {model.name} are not those of the first model: encode one at a time"
             )
-        for stack, of_stack in found.items():
+        for stack, of_stack in states_by_stack.items():
             is_used, complete = _select_units(of_stack.units, columns, names)
             left_out = max(left_out, int((~is_used).sum()))
             sets = {
@@ -226,12 +226,12 @@ def _select_units(
 ) -> tuple[np.ndarray, pd.DataFrame]:
     """Return which units have all features [N], and these features, with clip, index and group."""
     keys = ["clip", "index", "group"]
-    own = [name for name in names if name not in keys]
-    table = units[keys].merge(columns[[*keys[:2], *own]], on=keys[:2], how="left")
-    table[own] = table[own].mask(table[own].isin(_MISSING))
-    is_complete = table[own].notna().all(axis=1).to_numpy()
+    feature_names = [name for name in names if name not in keys]
+    table = units[keys].merge(columns[[*keys[:2], *feature_names]], on=keys[:2], how="left")
+    table[feature_names] = table[feature_names].mask(table[feature_names].isin(_MISSING))
+    is_complete = table[feature_names].notna().all(axis=1).to_numpy()
     if not is_complete.any():
-        missing = table[own].isna().mean().idxmax()
+        missing = table[feature_names].isna().mean().idxmax()
         raise InputError(f"no unit has all features; missing most often: {missing}")
     return is_complete, table[is_complete]
 
@@ -365,11 +365,11 @@ def _squared_errors(
     """Squared errors [N, layers] of the mean of the training folds, and of the regression."""
     values = layers.reshape(len(layers), -1)
     blocks = np.repeat(np.arange(layers.shape[1]), layers.shape[2])
-    widths = [found.shape[1] for found in sets]
+    widths = [features.shape[1] for features in sets]
     fit = predict_values(np.hstack(sets), values, fold, widths=widths, blocks=blocks)
     mean, regression = (
-        ((values - found) ** 2).reshape(layers.shape).sum(axis=2)
-        for found in (fit.mean, fit.predicted)
+        ((values - prediction) ** 2).reshape(layers.shape).sum(axis=2)
+        for prediction in (fit.mean, fit.predicted)
     )
     return mean, regression
 
@@ -380,12 +380,12 @@ def conclude_shares(scores: pd.DataFrame, by_group: pd.DataFrame) -> pd.DataFram
     rows = by_group.groupby([key for key in _KEYS if key != "depth"], sort=False, dropna=False)
     counts = scores.groupby(_MODEL_KEYS, dropna=False)["share"].transform("size")
     limits = []
-    for (_, found), count in zip(rows[["share", "least"]], counts, strict=True):
+    for (_, group_shares), count in zip(rows[["share", "least"]], counts, strict=True):
         is_above = [
-            mean_interval(found[name], level=1 - (1 - LEVEL) / count)[0] > 0
+            mean_interval(group_shares[name], level=1 - (1 - LEVEL) / count)[0] > 0
             for name in ("least", "share")
         ]
-        limits.append((*mean_interval(found["share"]), *is_above))
+        limits.append((*mean_interval(group_shares["share"]), *is_above))
     scores = scores.copy()
     columns = ["low", "high", "present", "present_if_exact"]
     scores[columns] = pd.DataFrame(limits, index=scores.index)

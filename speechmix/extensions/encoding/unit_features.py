@@ -61,14 +61,14 @@ def _articulation(clip: Clip, units: pd.DataFrame) -> Columns:
             f"{clip.name} has no phones: give tiers={{'phone': ...}}, or speechmix.align(clip, tiers=['word', 'phone'])"
         )
     middle = ((units["start"] + units["end"]) / 2).to_numpy()
-    found = np.full((len(units), len(_FEATURE_NAMES)), np.nan)
+    feature_values = np.full((len(units), len(_FEATURE_NAMES)), np.nan)
     for phone in clip.tiers[PHONE]:
         is_inside = (phone.start <= middle) & (middle < phone.end)
         if is_inside.any():
             where = f"clip {clip.name!r}, {phone.start:.2f} s"
             features = articulatory_features(phone.text, where=where)
-            found[is_inside] = [features[name] for name in _FEATURE_NAMES]
-    return dict(zip(_FEATURE_NAMES, found.T, strict=True))
+            feature_values[is_inside] = [features[name] for name in _FEATURE_NAMES]
+    return dict(zip(_FEATURE_NAMES, feature_values.T, strict=True))
 
 
 def _place(clip: Item, units: pd.DataFrame) -> Columns:
@@ -151,8 +151,8 @@ def unit_features(
         elif name in result:  # of the units themselves, or computed with another feature
             continue
         elif name in UNIT_FEATURES:
-            found = _compute_columns(units, by_name, UNIT_FEATURES[name])
-            result = result.assign(**{key: found[key] for key in found if key in names})
+            new_columns = _compute_columns(units, by_name, UNIT_FEATURES[name])
+            result = result.assign(**{key: new_columns[key] for key in new_columns if key in names})
         elif name in COVARIATES:
             keys = units.rename(columns={"start": "onset"}).assign(kind=level)
             keys = keys.drop(columns=[] if level == "word" else ["word"])
@@ -160,9 +160,11 @@ def unit_features(
         elif any(name in item.meta for item in items):
             result[name] = [by_name[clip].meta.get(name) for clip in units["clip"]]
         else:
-            known = dict.fromkeys([*UNIT_FEATURES, *COVARIATES, *([] if table is None else table)])
+            feature_names = dict.fromkeys(
+                [*UNIT_FEATURES, *COVARIATES, *([] if table is None else table)]
+            )
             raise InputError(
-                f"there is no feature {name!r}: choose from {', '.join(map(str, known))}"
+                f"there is no feature {name!r}: choose from {', '.join(map(str, feature_names))}"
             )
     return result
 

@@ -131,7 +131,7 @@ def _refuse_score_options(options: argparse.Namespace) -> None:
         "--target-rows-only": options.target_rows_only,
         "--twins": options.twins,
     }
-    if names := [name for name, given in is_given.items() if given]:
+    if names := [name for name, value in is_given.items() if value]:
         raise InputError(f"{', '.join(names)}: not with --items, which counts a listening report")
 
 

@@ -168,8 +168,12 @@ def _collect_explain_arguments(options: argparse.Namespace) -> JsonObject:
         "token_fill": token_fills,
         "lens": options.lens,
     }
-    given = {name: value for name, value in arguments.items() if value}
-    return given if options.segments is None else {**given, "segments": options.segments}
+    nonempty_arguments = {name: value for name, value in arguments.items() if value}
+    return (
+        nonempty_arguments
+        if options.segments is None
+        else {**nonempty_arguments, "segments": options.segments}
+    )
 
 
 def _explain_in_run(options: argparse.Namespace, skipped: SkippedItems) -> int:

@@ -166,6 +166,8 @@ def _sources_to_remove(
     first: set[int] = set()
     for values in attributions:
         for row in values:
-            known = np.flatnonzero(np.isfinite(row))
-            first |= set(known[np.argsort(-row[known], kind="stable")][:top].tolist())
+            source_indices = np.flatnonzero(np.isfinite(row))
+            first |= set(
+                source_indices[np.argsort(-row[source_indices], kind="stable")][:top].tolist()
+            )
     return sorted(first)

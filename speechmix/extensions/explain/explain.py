@@ -181,10 +181,12 @@ def explain(
     item = Sentence(item) if isinstance(item, str) else item
     asked_of_frames = frame_request(frames, item)
     with model.unchanged():
-        said, remarks = tuple[Word | str, ...](), tuple[str, ...]()
+        reference_words, remarks = tuple[Word | str, ...](), tuple[str, ...]()
         by_token = by == "token"
         if isinstance(item, Clip):
-            item, said, remarks = find_sources(model, item, text, aligner, align_method, segments)
+            item, reference_words, remarks = find_sources(
+                model, item, text, aligner, align_method, segments
+            )
             item = add_pauses(item) if "silence" in include else item
         else:
             item = segment_item(model, item, segments)
@@ -201,7 +203,9 @@ def explain(
                 f"{item.name}: there is no word that what is written could have come from"
             )
         language = spoken_language(model, item.language) if isinstance(item, Clip) else None
-        errors = transcript_errors(said, writing.words, language) if said else []
+        errors = (
+            transcript_errors(reference_words, writing.words, language) if reference_words else []
+        )
         units = list_units(writing, by_token=by_token)
         choices = list_choices(writing, units, errors, against)
         fills = choose_fills(writing, sound=sound_fill, text=token_fill)
@@ -210,7 +214,7 @@ def explain(
             units,
             choices,
             errors,
-            said,
+            reference_words,
             fills,
             measures,
             top=top,

@@ -149,8 +149,8 @@ def find_first_shown(explanation: Explanation) -> int:
 
     def rank(index: int) -> int:
         choice = choices[index]
-        said = None if choice.error is None else explanation.errors[choice.error].said
-        is_target = target is not None and said == target
+        reference_text = None if choice.error is None else explanation.errors[choice.error].said
+        is_target = target is not None and reference_text == target
         return [choice.against == "foil", is_target, True].index(True)
 
     return min(range(len(choices)), key=rank)

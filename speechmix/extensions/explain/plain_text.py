@@ -169,14 +169,14 @@ def choice_heading(choice: Choice, label: str | None = None) -> str:
     label = label or choice.label
     if choice.contrast is None:
         return label
-    written, other = (
+    written_phrase, other = (
         _LABEL_PHRASES.get(part, f"“{part}”")
         for part in (choice.contrast.label, choice.contrast.foil_label)
     )
     if choice.contrast.label == choice.label:
         return f"Why {_LABEL_PHRASES.get(choice.label, f'“{label}”')} and not {other}?"
     where = "At the end" if choice.label == END else f"In “{label}”"
-    return f"{where}: why {written} and not {other}?"
+    return f"{where}: why {written_phrase} and not {other}?"
 
 
 def _list_legend(explanation: ExplanationNumbers) -> list[str]:

@@ -65,10 +65,10 @@ def _measure_remarks(explanation: ExplanationNumbers, choice_index: int) -> list
     largest = _largest_source(explanation.drops[choice_index])
     others: dict[int, list[str]] = {}
     for name, attribution in explanation.attributions.items():
-        known = np.where(
+        known_values = np.where(
             np.isfinite(explanation.drops[choice_index]), attribution.values[choice_index], np.nan
         )
-        first = _largest_source(known, least=0.0)
+        first = _largest_source(known_values, least=0.0)
         if name != OCCLUSION and first is not None and first != largest:
             others.setdefault(first, []).append(name.replace("_", " "))
     if not others:
@@ -126,8 +126,10 @@ def _fill_remarks(explanation: ExplanationNumbers, choice_index: int) -> list[st
 
 def _largest_source(values: np.ndarray, *, least: float = LEAST_NATS) -> int | None:
     """The source with the largest value; None if no value reaches the least."""
-    known = np.where(np.isfinite(values), values, -np.inf)
-    return int(known.argmax()) if len(known) and known.max() > least else None
+    filled_values = np.where(np.isfinite(values), values, -np.inf)
+    return (
+        int(filled_values.argmax()) if len(filled_values) and filled_values.max() > least else None
+    )
 
 
 def _fill_phrase(fill: Fill) -> str:

@@ -107,9 +107,9 @@ def sources_to_pair(attributions: Sequence[np.ndarray], most: int) -> list[list[
     """
     relative_sizes = []
     for values in attributions:
-        known = np.where(np.isfinite(values), values, -np.inf)
-        largest = np.maximum(known.max(axis=1, keepdims=True), 1e-300)
-        relative_sizes.append(known / largest)
+        filled_values = np.where(np.isfinite(values), values, -np.inf)
+        largest = np.maximum(filled_values.max(axis=1, keepdims=True), 1e-300)
+        relative_sizes.append(filled_values / largest)
     if not relative_sizes:
         return []
     best = np.max(relative_sizes, axis=0)

@@ -37,7 +37,7 @@ class FoundSources(NamedTuple):
     says it, or nobody asked; remarks about both."""
 
     clip: Clip
-    said: tuple[Word | str, ...] = ()
+    reference_words: tuple[Word | str, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
@@ -54,26 +54,28 @@ def find_sources(
     is_transcript = model.prompt.answer is None and model.prompt.transcribes
     is_reference = is_transcript and not model.has_label_head
     reference = tuple[Word | str, ...](clip.spoken_words or (clip.text or "").split())
-    said = reference if is_reference else ()
+    reference_words = reference if is_reference else ()
     if segments is not None:
-        return FoundSources(segment_item(model, clip, segments), said)
+        return FoundSources(segment_item(model, clip, segments), reference_words)
     if clip.words is not None:
-        return FoundSources(clip, said)
+        return FoundSources(clip, reference_words)
     if model.has_label_head and not clip.text:
         return _fall_back(clip, "The clip has no words.")
     if (reason := describe_missing_speech(clip)) is not None:
-        return _place_by_attention(model, clip, text, said, reason)
+        return _place_by_attention(model, clip, text, reference_words, reason)
     try:
-        clip_with_words, said = _place_words(model, clip, text, aligner, method, is_reference)
+        clip_with_words, reference_words = _place_words(
+            model, clip, text, aligner, method, is_reference
+        )
     except (AlignmentError, InputError, MissingExtraError) as error:
         if not isinstance(error, AlignmentError) and (aligner is not None or method != "auto"):
             raise
-        return _fall_back(clip, f"No words were found in the sound: {error}", said)
-    if not said and _is_hardly_placed(clip_with_words):
+        return _fall_back(clip, f"No words were found in the sound: {error}", reference_words)
+    if not reference_words and _is_hardly_placed(clip_with_words):
         doubts = " ".join(clip_with_words.doubts)
         whose = "of the clip" if model.has_label_head else "that the model writes"
         return _fall_back(clip, f"Nobody seems to say the text {whose}: {doubts}")
-    return FoundSources(clip_with_words, said)
+    return FoundSources(clip_with_words, reference_words)
 
 
 def describe_missing_speech(clip: Clip) -> str | None:
@@ -85,21 +87,23 @@ def describe_missing_speech(clip: Clip) -> str | None:
     return None
 
 
-def _fall_back(clip: Clip, reason: str, said: tuple[Word | str, ...] = ()) -> FoundSources:
+def _fall_back(
+    clip: Clip, reason: str, reference_words: tuple[Word | str, ...] = ()
+) -> FoundSources:
     seconds = min(SEGMENT_SECONDS, clip.duration)
     remark = f"{reason} The sources are segments of the sound, {seconds:g} s each."
-    return FoundSources(segment_clip(clip, seconds), said, (remark,))
+    return FoundSources(segment_clip(clip, seconds), reference_words, (remark,))
 
 
 def _place_by_attention(
-    model: Model, clip: Clip, text: str | None, said: tuple[Word | str, ...], reason: str
+    model: Model, clip: Clip, text: str | None, reference_words: tuple[Word | str, ...], reason: str
 ) -> FoundSources:
     """Where synthesis finds no speech: words by the cross-attention of a Whisper that writes most of the
     reference, else segments of the sound."""
-    if said and model.transcribes:
-        written = text or transcribe(model, clip)
+    if reference_words and model.transcribes:
+        transcript = text or transcribe(model, clip)
         language = spoken_language(model, clip.language)
-        if character_error_rate(clip.text or "", written, language) <= MAX_ERROR_RATE:
+        if character_error_rate(clip.text or "", transcript, language) <= MAX_ERROR_RATE:
             sentence = f"The level of the sound hardly varies, so words cannot be placed by synthesis: {reason}."
             if is_trained_whisper(model):
                 placed = align(clip, model=model, method="whisper")
@@ -110,8 +114,8 @@ def _place_by_attention(
                 )
                 remark = f"{sentence} The model's cross-attention places them, by {heads}."
                 return FoundSources(placed, placed.words or (), (remark,))
-            return _fall_back(clip, sentence, said)
-    return _fall_back(clip, f"Nobody seems to speak here: {reason}.", said)
+            return _fall_back(clip, sentence, reference_words)
+    return _fall_back(clip, f"Nobody seems to speak here: {reason}.", reference_words)
 
 
 def _is_hardly_placed(clip: Clip) -> bool:

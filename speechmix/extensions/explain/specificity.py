@@ -61,17 +61,17 @@ def specific_shares(values: np.ndarray, choices: Sequence[Choice]) -> np.ndarray
         row for row, choice in enumerate(choices) if not choice.against and choice.word is not None
     ]
     units = np.array([choice.unit for choice in choices], dtype=int)
-    known, specific = np.isfinite(values), np.full(values.shape, np.nan)
+    is_known, specific = np.isfinite(values), np.full(values.shape, np.nan)
     # Sources that the same words have are compared together: the sound by all words, an earlier
     # word by the later ones.
-    for reached in np.unique(known[words].T, axis=0) if words else ():
+    for reached in np.unique(is_known[words].T, axis=0) if words else ():
         compared = [word for word, reaches in zip(words, reached, strict=True) if reaches]
         if not compared:
             continue
-        columns = known[compared].all(axis=0)
+        columns = is_known[compared].all(axis=0)
         shares = positive_shares(np.where(columns, values, 0.0))
-        shares[~known[:, columns].all(axis=1)] = np.nan
-        of_group = columns & (reached[None] == known[words].T).all(axis=1)
+        shares[~is_known[:, columns].all(axis=1)] = np.nan
+        of_group = columns & (reached[None] == is_known[words].T).all(axis=1)
         for row, unit in enumerate(units):
             others = [
                 word for word in compared if units[word] != unit and np.isfinite(shares[word]).all()
@@ -112,5 +112,5 @@ def distance_between_words(values: np.ndarray, choices: Sequence[Choice]) -> flo
         return float("nan")
     specific = specific_shares(values[words][:, shared], [choices[word] for word in words])
     distances = np.abs(specific).sum(axis=1) / 2
-    known = distances[np.isfinite(distances)]
-    return float(known.mean()) if len(known) else float("nan")
+    finite_distances = distances[np.isfinite(distances)]
+    return float(finite_distances.mean()) if len(finite_distances) else float("nan")

@@ -198,8 +198,8 @@ def frames_table(explanation: ExplanationNumbers) -> pd.DataFrame:
 
 def sort_sources(values: np.ndarray) -> list[int]:
     """Sources by attribution, largest first, without those that have none."""
-    known = np.flatnonzero(np.isfinite(values))
-    order: list[int] = known[np.argsort(-values[known], kind="stable")].tolist()
+    source_indices = np.flatnonzero(np.isfinite(values))
+    order: list[int] = source_indices[np.argsort(-values[source_indices], kind="stable")].tolist()
     return order
 
 

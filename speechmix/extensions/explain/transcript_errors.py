@@ -142,18 +142,18 @@ def _list_runs(edits: Sequence[tuple[str, int, int]]) -> list[tuple[range, range
 
 
 def _make_error(
-    said: Sequence[Word | str],
-    written: Sequence[str],
+    reference_words: Sequence[Word | str],
+    transcript_words: Sequence[str],
     reference: Sequence[tuple[int, str]],
     transcript: Sequence[tuple[int, str]],
     rows: range,
     columns: range,
 ) -> TranscriptError:
     kind = "insertion" if not rows else "deletion" if not columns else "substitution"
-    spoken = [said[reference[row][0]] for row in rows]
-    wrote = [written[transcript[column][0]] for column in columns]
+    spoken = [reference_words[reference[row][0]] for row in rows]
+    wrote = [transcript_words[transcript[column][0]] for column in columns]
     timed = [word for word in spoken if isinstance(word, Word)]
-    at = transcript[columns.start][0] if columns.start < len(transcript) else len(written)
+    at = transcript[columns.start][0] if columns.start < len(transcript) else len(transcript_words)
     return TranscriptError(
         kind,
         said=" ".join(map(_text_of, spoken)) or None,
@@ -162,8 +162,10 @@ def _make_error(
         written=at,
         onset=timed[0].start if timed else None,
         offset=timed[-1].end if timed else None,
-        before=written[transcript[columns.start - 1][0]] if columns.start else None,
-        after=written[transcript[columns.stop][0]] if columns.stop < len(transcript) else None,
+        before=transcript_words[transcript[columns.start - 1][0]] if columns.start else None,
+        after=transcript_words[transcript[columns.stop][0]]
+        if columns.stop < len(transcript)
+        else None,
         written_stop=transcript[columns.stop - 1][0] + 1 if columns else at,
     )
 

@@ -168,7 +168,7 @@ def collect_judged_words(
     return JudgedWords(log_probabilities, is_right, weights, groups, used, group_name)
 
 
-def judge_words(written: Sequence[str], reference: str, language: str | None = None) -> list[bool]:
+def judge_words(words: Sequence[str], reference: str, language: str | None = None) -> list[bool]:
     """Return, for each written word, whether it is right.
 
     Examples
@@ -176,8 +176,8 @@ def judge_words(written: Sequence[str], reference: str, language: str | None = N
     >>> judge_words("les livre merci".split(), "les livres")
     [True, False, False]
     """
-    is_right = [True] * len(written)
-    for error in transcript_errors(reference.split(), written, language):
+    is_right = [True] * len(words)
+    for error in transcript_errors(reference.split(), words, language):
         for index in range(error.written, error.written_stop):
             is_right[index] = False
     return is_right

@@ -85,8 +85,11 @@ class DecoderReader:
                 attention = attention[choose_heads(model, attention[..., :n_frames])]
             edges = self._place_rows(window, attention[..., :n_frames])
             frames = [
-                (edges[own[0]], max(edges[own[-1] + 1], edges[own[0]] + 1))
-                for own in map(tokens.of_word, range(len(tokens.words)))
+                (
+                    edges[token_indices[0]],
+                    max(edges[token_indices[-1] + 1], edges[token_indices[0]] + 1),
+                )
+                for token_indices in map(tokens.of_word, range(len(tokens.words)))
             ]
             filled = self._run(ids.expand(2, -1), torch.cat(fills))
             values = {
@@ -140,10 +143,10 @@ class DecoderReader:
         for is_time, run in groupby(window.ids[start:], lambda id_: id_ >= first_time):
             stop = start + len(list(run))
             if not is_time:
-                found, texts = draft_tokens(self.model, window.ids[:stop], start, ended=False)
+                new_drafts, texts = draft_tokens(self.model, window.ids[:stop], start, ended=False)
                 drafts += [
                     draft if draft.word is None else replace(draft, word=draft.word + len(words))
-                    for draft in found
+                    for draft in new_drafts
                 ]
                 words += texts
             start = stop

@@ -154,10 +154,10 @@ def _ground_block(
     for window in decode_windows(model, clip):
         read = reader.read(window)
         if read is not None:  # loops are found in each window: windows are transcribed apart
-            written = ground_words(read, len(readings))
-            copied = [select_copies(loop, written) for loop in find_loops(read.words)]
+            grounded_words = ground_words(read, len(readings))
+            copied = [select_copies(loop, grounded_words) for loop in find_loops(read.words)]
             loops += [loop.moved(len(words)) for loop in copied if loop]
-            words += _align_words(model, clip, window, written) if align else written
+            words += _align_words(model, clip, window, grounded_words) if align else grounded_words
             readings.append(read)
     if loop_heads:
         loops = [trace_loop(loop, words, readings, reader) for loop in loops]

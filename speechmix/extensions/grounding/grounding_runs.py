@@ -110,13 +110,13 @@ def ground_recordings(
     stored = stored_groundings(parts)
     groundings = []
     for clip in recordings:
-        known = [
+        block_groundings = [
             (start, stored[block.name])
             for start, block in blocks.get(clip.name, ())
             if block.name in stored
         ]
-        if known:
-            grounding = replace(Grounding.join(known, clip.name), clip=clip)
+        if block_groundings:
+            grounding = replace(Grounding.join(block_groundings, clip.name), clip=clip)
             groundings.append(grounding)
             for ending in formats:
                 path = Path(out) / "grounding" / f"{safe_name(clip.name)}.{ending}"

@@ -62,8 +62,8 @@ def trace_loop(
     first = next(index for index, word in enumerate(words) if word.window == window)
     stop = min(loop.stop, loop.first + _MAX_REPEATS * loop.period)
     loop = replace(loop, untraced_count=loop.stop - stop)
-    own = range(loop.first + loop.period - first, stop - first)
-    effects = head_effects(reader, readings[window], own)
+    repeat_indices = range(loop.first + loop.period - first, stop - first)
+    effects = head_effects(reader, readings[window], repeat_indices)
     order = sorted(effects, key=lambda head: -effects[head])[:_MAX_HEADS]
     total = sum(effect for effect in effects.values() if effect > 0)
     heads = tuple(
@@ -71,7 +71,9 @@ def trace_loop(
     )
     if not heads:
         return loop
-    text = write_without_heads(reader, readings[window], [head[:2] for head in heads], own)
+    text = write_without_heads(
+        reader, readings[window], [head[:2] for head in heads], repeat_indices
+    )
     return replace(loop, heads=heads, without_heads=text)
 
 

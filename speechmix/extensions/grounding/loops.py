@@ -100,17 +100,17 @@ def find_loops(texts: Sequence[str]) -> list[Loop]:
     loops: list[Loop] = []
     start = 0
     while start < len(forms):
-        found = None
+        loop = None
         for period in range(1, min(_MAX_PERIOD, (len(forms) - start) // _MIN_REPEATS) + 1):
             stop = start + period
             while stop < len(forms) and forms[stop] == forms[stop - period]:
                 stop += 1
             if (stop - start) // period >= _MIN_REPEATS:
-                found = Loop(start, stop, period, (stop - start) // period)
+                loop = Loop(start, stop, period, (stop - start) // period)
                 break
-        if found:
-            loops.append(found)
-        start = found.stop if found else start + 1
+        if loop:
+            loops.append(loop)
+        start = loop.stop if loop else start + 1
     return loops
 
 
@@ -127,9 +127,9 @@ def select_copies(loop: Loop, words: Sequence[GroundedWord]) -> Loop | None:
         copies = list(times)
         first = loop.first + (copies[0] - 1) * loop.period
         stop = min(loop.first + (copies[-1] + 1) * loop.period, loop.stop)
-        found = replace(loop, first=first, stop=stop, repeats=(stop - first) // loop.period)
-        if not needs_sound and found.repeats >= max(_MIN_REPEATS, best.repeats if best else 0):
-            best = found
+        candidate = replace(loop, first=first, stop=stop, repeats=(stop - first) // loop.period)
+        if not needs_sound and candidate.repeats >= max(_MIN_REPEATS, best.repeats if best else 0):
+            best = candidate
     return best
 
 

@@ -92,9 +92,11 @@ def _word_data(word: GroundedWord) -> JsonObject:
         "phrase_sound": word.phrase_sound,
         **{source: getattr(word, source) for source in SOURCES},
     }
-    known = {name: None if isnan(value) else round(value, 4) for name, value in numbers.items()}
+    rounded_numbers = {
+        name: None if isnan(value) else round(value, 4) for name, value in numbers.items()
+    }
     texts = {"text": word.text, "runner_up": word.runner_up, "reason": word.reason}
-    return {**texts, **known, "window": word.window, "loop": word.loop}
+    return {**texts, **rounded_numbers, "window": word.window, "loop": word.loop}
 
 
 @cache

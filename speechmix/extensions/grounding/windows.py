@@ -255,7 +255,7 @@ def _decode_by_timestamps(model: Model, clip: Clip, audio: np.ndarray) -> Iterat
         # Generation goes on in the padding of a short sound.
         start = min(start, len(audio) / rate)
         fed = part.to(model.device, model.state_dtype)
-        states = next((out for given, out in encoded if torch.equal(given, fed)), None)
+        states = next((out for inputs, out in encoded if torch.equal(inputs, fed)), None)
         yield DecodedWindow(
             start, samples, rate, {"input_features": part}, all_ids, len(prefix), states=states
         )
@@ -287,10 +287,10 @@ def _generate_windows(
     def keep(
         _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
-        given = kwargs["input_features"] if "input_features" in kwargs else args[0]
-        is_fallback = bool(encoded) and torch.equal(encoded[-1][0], given)  # of the same window
+        inputs = kwargs["input_features"] if "input_features" in kwargs else args[0]
+        is_fallback = bool(encoded) and torch.equal(encoded[-1][0], inputs)  # of the same window
         if not is_fallback:
-            encoded.append((given, output[0]))
+            encoded.append((inputs, output[0]))
 
     languages = {id_: name for name, id_ in language_ids(model).items()}
     options: dict[str, Any] = dict(_FALLBACKS)

@@ -103,14 +103,14 @@ class TokenTable:
         """Return the lowest log-probability of each word's tokens, and what else could be there."""
         from ..explain.generated_tokens import token_label
 
-        own = self.token_log_probabilities(log_probabilities)
+        token_log_probs = self.token_log_probabilities(log_probabilities)
         lowest, others = [], []
         for word in range(len(self.words)):
             tokens = np.flatnonzero(self.owners == word)
-            token = tokens[int(np.argmin(own[tokens]))]
+            token = tokens[int(np.argmin(token_log_probs[tokens]))]
             row = log_probabilities[self.rows[token]].clone()
             row[self.ids[token]] = -float("inf")
             best = int(row.argmax())
-            lowest.append(float(own[token]))
+            lowest.append(float(token_log_probs[token]))
             others.append((token_label(model, best), round(float(row[best].exp()), 6)))
         return np.array(lowest), tuple(others)

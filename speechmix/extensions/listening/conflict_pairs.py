@@ -164,11 +164,11 @@ def _words(text: str) -> list[str]:
 def _swap_word(
     text: str, texts: _Texts, vocabulary: set[str], rng: np.random.Generator
 ) -> str | None:
-    own = _words(text)
-    others = sorted(vocabulary - set(own))
-    if not own or not others:
+    words = _words(text)
+    others = sorted(vocabulary - set(words))
+    if not words or not others:
         return None
-    word = own[rng.integers(len(own))]
+    word = words[rng.integers(len(words))]
     # About as long, so that length alone does not tell.
     nearest = sorted(others, key=lambda other: (abs(len(other) - len(word)), other))[:5]
     other = nearest[rng.integers(len(nearest))]
@@ -177,11 +177,11 @@ def _swap_word(
 
 def _swap_number(text: str, texts: _Texts, *_: object) -> str | None:
     numbers = texts["numbers"]
-    found = re.search(rf"\b({'|'.join(numbers)})\b", text, re.IGNORECASE)
-    if found is None:
+    match = re.search(rf"\b({'|'.join(numbers)})\b", text, re.IGNORECASE)
+    if match is None:
         return None
-    other = numbers[(numbers.index(found.group().casefold()) + 1) % len(numbers)]
-    return f"{text[: found.start()]}{other}{text[found.end() :]}"
+    other = numbers[(numbers.index(match.group().casefold()) + 1) % len(numbers)]
+    return f"{text[: match.start()]}{other}{text[match.end() :]}"
 
 
 def _negate(text: str, texts: _Texts, *_: object) -> str | None:

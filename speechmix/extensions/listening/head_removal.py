@@ -62,8 +62,10 @@ def remove_heads(
     for question in tqdm(questions, unit="item", desc="removal", disable=not progress):
         inputs = question.inputs(OWN)
         conditions = [inputs, question.inputs(OTHER), question.remove_prompt(OWN, inputs)]
-        own, other, without = (_read_odds(question, sets, prepared) for prepared in conditions)
-        effects.append([own - other, own - without])
+        own_odds, other_odds, no_prompt_odds = (
+            _read_odds(question, sets, prepared) for prepared in conditions
+        )
+        effects.append([own_odds - other_odds, own_odds - no_prompt_odds])
     names = [groups[question.item.name] for question in questions]
     intact, *removed = (
         pd.DataFrame(rows, columns=EFFECTS).groupby(names).mean()

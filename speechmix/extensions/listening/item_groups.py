@@ -42,19 +42,19 @@ def check_items(
     """
     if not items:
         raise InputError("no items: give at least one question about a recording")
-    found = [
+    listening_items = [
         item if isinstance(item, ListeningItem) else ListeningItem.from_clip(item) for item in items
     ]
-    refuse_duplicate_names([item.clip for item in found])
-    for name, count in Counter(item.name for item in found).items():
+    refuse_duplicate_names([item.clip for item in listening_items])
+    for name, count in Counter(item.name for item in listening_items).items():
         if count > 1:
             raise InputError(
                 f"two items are called {name!r}: give each recording a name of its own"
             )
     if skipped is None:
-        return found
+        return listening_items
     readable = []
-    for item in found:
+    for item in listening_items:
         try:
             readable += [item] if item.clip.audio_hash else []
         except SpeechmixError as error:

@@ -78,10 +78,10 @@ def listening(
     check_takes_prompt(model)
     check_seconds(seconds)
     rows, skipped = list[dict[str, Any]](), list[tuple[str, str]]()
-    found, tables = check_items(items, skipped), list[pd.DataFrame]()
-    donors = choose_donors(found)
-    group_items(found, group)  # an error before the model runs
-    for item in tqdm(found, unit="item", disable=not progress):
+    listening_items, tables = check_items(items, skipped), list[pd.DataFrame]()
+    donors = choose_donors(listening_items)
+    group_items(listening_items, group)  # an error before the model runs
+    for item in tqdm(listening_items, unit="item", disable=not progress):
         try:
             effects = listening_effects(model, item, donors.get(item.name))
             if seconds is not None:
@@ -93,9 +93,9 @@ def listening(
     if not rows:
         raise no_item_error(skipped)
     options: dict[str, Any] = {"group": group, "progress": progress}
-    routes = find_routes(model, found, skipped, **options) if where else None
+    routes = find_routes(model, listening_items, skipped, **options) if where else None
     return Listening(
-        tuple(found),
+        tuple(listening_items),
         pd.DataFrame(rows),
         tuple(skipped),
         model_provenance(model),
@@ -163,9 +163,9 @@ def estimate_listening(model: Model, items: Sequence[ListeningItem | Clip]) -> L
     """
     check_takes_prompt(model)
     skipped, counts, per_pass = list[tuple[str, str]](), list[int](), 0.0
-    found = check_items(items, skipped)
-    donors = choose_donors(found)
-    for item in found:
+    listening_items = check_items(items, skipped)
+    donors = choose_donors(listening_items)
+    for item in listening_items:
         try:
             per_pass = per_pass or _time_pass(Question(model, item))
             counts.append(count_passes(model, item, has_donor=item.name in donors))

@@ -57,8 +57,8 @@ def listening_panel(results: Sequence[Listening], *, ax: Axes | None = None) -> 
         ).subplots()
     offsets = np.linspace(-_SPREAD / 2, _SPREAD / 2, len(results)) if len(results) > 1 else [0.0]
     colors = [LINE_COLORS[(5 + index) % len(LINE_COLORS)] for index in range(len(results))]
-    found = {name for result in results for name in result.shares["share"]}
-    names = [name for name in SHARES if name in found]
+    share_names = {name for result in results for name in result.shares["share"]}
+    names = [name for name in SHARES if name in share_names]
     for result, offset, color in zip(results, offsets, colors, strict=True):
         of_all = result.shares[result.shares["kind"] == ALL_ITEMS]
         for share in of_all.to_dict("records"):

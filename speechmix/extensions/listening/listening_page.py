@@ -79,8 +79,8 @@ def write_listening_page(results: Sequence[Listening], path: str | PathLike[str]
     """
     if not results:
         raise InputError("a listening page needs at least one result")
-    asked = [{item.name: item.question for item in result.items} for result in results]
-    if any(questions != asked[0] for questions in asked):
+    questions_by_item = [{item.name: item.question for item in result.items} for result in results]
+    if any(questions != questions_by_item[0] for questions in questions_by_item):
         raise InputError("models side by side need the same items: ask all of them about one file")
     names = model_labels(results)
     figure = new_figure(_FIGURE_WIDTH, 1.8 + 0.6 * len(results))
@@ -105,10 +105,10 @@ def write_listening_page(results: Sequence[Listening], path: str | PathLike[str]
             for line in one.notes
         ],
     )
-    shown = [part for part in parts if part[1]]
+    nonempty_parts = [part for part in parts if part[1]]
     html = render_page(
         f"Does it listen? {names[0] if len(names) == 1 else f'{len(names)} models'}",
-        shown,
+        nonempty_parts,
         first=first,
     )
     path = Path(path)

@@ -70,21 +70,21 @@ def listen_to_items(
     """
     check_seconds(seconds)
     unreadable = list[tuple[str, str]]()
-    found = check_items(items, unreadable)
-    if not found:
+    listening_items = check_items(items, unreadable)
+    if not listening_items:
         raise no_item_error(unreadable)
     loads = [models] if isinstance(models, Model) else list(models)
-    donors = choose_donors(found)
-    group_items(found, group)  # an error before models run
+    donors = choose_donors(listening_items)
+    group_items(listening_items, group)  # an error before models run
     kinds: dict[str, dict[str, object]] = {LISTENING_KIND.name: {"donors": donors}}
     if where:
-        names = frozenset(item.name for item in choose_route_items(found))
+        names = frozenset(item.name for item in choose_route_items(listening_items))
         kinds[LISTENING_ROUTES_KIND.name] = {"donors": donors, "names": names}
     if seconds is not None:
         kinds[LISTENING_SECONDS_KIND.name] = {"seconds": seconds}
     run = compute_kinds(
         loads,
-        [item.to_clip() for item in found],
+        [item.to_clip() for item in listening_items],
         Path(out),
         kinds,
         shard=shard,
@@ -111,16 +111,16 @@ def listen_to_items(
             model = next(model for model in candidates if model.fingerprint == owner.weights)
             rows_by_item = stored[LISTENING_ROUTES_KIND.name]
             options: dict[str, Any] = {"group": group, "rows_by_item": rows_by_item}
-            routes = find_routes(model, found, reasons, **options)
+            routes = find_routes(model, listening_items, reasons, **options)
         results.append(
             Listening(
-                tuple(found),
-                _join_rows(found, stored[LISTENING_KIND.name]),
+                tuple(listening_items),
+                _join_rows(listening_items, stored[LISTENING_KIND.name]),
                 tuple(reasons),
                 {"model": owner.name, "init": owner.init, "seed": owner.seed}
                 | {"weights": owner.weights},
                 routes,
-                _join_rows(found, stretches) if stretches else None,
+                _join_rows(listening_items, stretches) if stretches else None,
                 group,
             )
         )

@@ -90,7 +90,7 @@ def prompt_positions(model: Model, clip: Clip, ids: Sequence[int]) -> list[int]:
     words = find_prompt_words(model, ids)
     text = model.prompt.text
     if words or not text.strip() or str(getattr(model.processor, "audio_token", "")) in text:
-        return [position for _, found in words for position in found]
+        return [position for _, positions in words for position in positions]
     other = next(
         letter for letter in "xyz" if not text.startswith(letter) and not text.endswith(letter)
     )

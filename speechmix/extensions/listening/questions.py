@@ -82,19 +82,19 @@ class Question:
 
     def clip(self, sound: str) -> Clip:
         """Return the clip with its own sound or another."""
-        own, rate = self.item.clip, self.model.sample_rate
+        own_clip, rate = self.item.clip, self.model.sample_rate
         if sound == OWN:
-            return own
+            return own_clip
         if sound == OTHER:
             if self.donor is None:
                 raise InputError(f"{self.item.name}: there is no other item with another recording")
             return self.donor
-        samples = own.audio(rate)
+        samples = own_clip.audio(rate)
         if sound == SILENCE:
-            return replace_samples(own, np.zeros_like(samples), rate)
+            return replace_samples(own_clip, np.zeros_like(samples), rate)
         seed = int.from_bytes(hashlib.sha256(self.item.name.encode()).digest()[:4], "big")
         noise = random_phase_noise(samples, np.random.default_rng(seed))
-        return replace_samples(own, noise.astype(np.float32), rate)
+        return replace_samples(own_clip, noise.astype(np.float32), rate)
 
     def inputs(self, sound: str) -> dict[str, Tensor]:
         """Return the model's inputs up to where the answer begins, a batch of one.

@@ -95,34 +95,34 @@ def _summarize_item(
     by_condition: Mapping[Hashable, TableRow],
     by_name: Mapping[str, ListeningItem],
 ) -> dict[str, Any]:
-    own, other = by_condition[OWN], by_condition.get(OTHER)
+    own_row, other_row = by_condition[OWN], by_condition.get(OTHER)
     muted = [by_condition[name] for name in (SILENCE, NOISE)]
-    donor = by_name.get(own["donor"])
+    donor = by_name.get(own_row["donor"])
     needs = changes = np.nan
-    if other and donor and donor.answer.casefold() != item.answer.casefold():
-        needs = float(own["correct"]) - float(other["correct"])
-        changes = float(own["choice"] != other["choice"])
+    if other_row and donor and donor.answer.casefold() != item.answer.casefold():
+        needs = float(own_row["correct"]) - float(other_row["correct"])
+        changes = float(own_row["choice"] != other_row["choice"])
     follows = ""
     if item.is_conflict:
-        follows = {item.answer: "sound", item.text_answer: "text"}.get(own["choice"], "other")
-    replaced = [*muted, other] if other else muted
-    losses = [own["log_probability"] - row["log_probability"] for row in replaced]
+        follows = {item.answer: "sound", item.text_answer: "text"}.get(own_row["choice"], "other")
+    replaced = [*muted, other_row] if other_row else muted
+    losses = [own_row["log_probability"] - row["log_probability"] for row in replaced]
     no_prompt = by_condition.get(NO_PROMPT, {}).get("log_probability", np.nan)
     return {
         "answer": item.answer,
-        "choice": own["choice"],
-        "correct": own["correct"],
+        "choice": own_row["choice"],
+        "correct": own_row["correct"],
         "needs": needs,
         "changes": changes,
-        "changes_muted": any(row["choice"] != own["choice"] for row in muted),
+        "changes_muted": any(row["choice"] != own_row["choice"] for row in muted),
         "solved_without": np.mean([row["correct"] for row in muted]),
         "follows": follows,
         "chance": item.chance,
         "sound_effect": float(np.mean(losses)),
-        "prompt_effect": own["log_probability"] - no_prompt,
-        "mass": own["mass"],
+        "prompt_effect": own_row["log_probability"] - no_prompt,
+        "mass": own_row["mass"],
         **{f"probability ({name})": row["probability"] for name, row in by_condition.items()},
-        **{f"shapley_{player}": own[f"shapley_{player}"] for player in PLAYERS},
+        **{f"shapley_{player}": own_row[f"shapley_{player}"] for player in PLAYERS},
     }
 
 

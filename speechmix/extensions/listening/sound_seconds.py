@@ -76,8 +76,8 @@ def sound_seconds(model: Model, item: ListeningItem, *, seconds: float = 0.5) ->
     )
 
     def odds(sound: Clip) -> float:
-        found = question.log_probabilities(question.inputs_of_clip(sound))
-        return float(question.reading.log_odds(found)[0])
+        log_probs = question.log_probabilities(question.inputs_of_clip(sound))
+        return float(question.reading.log_odds(log_probs)[0])
 
     intact = odds(item.clip)
     losses = {

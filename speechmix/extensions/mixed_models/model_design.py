@@ -127,9 +127,9 @@ def _refuse_rows(
     wrong = rows.index[is_wrong]
     if not len(wrong):
         return
-    shown = ", ".join(f"{labels[index]} ({group} {rows[group][index]})" for index in wrong[:5])
+    listing = ", ".join(f"{labels[index]} ({group} {rows[group][index]})" for index in wrong[:5])
     more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-    raise InputError(f"{what} in the rows {shown}{more}: correct them, or leave them out")
+    raise InputError(f"{what} in the rows {listing}{more}: correct them, or leave them out")
 
 
 def _refuse_mixtures(table: pd.DataFrame, formula: str, groups: Sequence[str]) -> None:

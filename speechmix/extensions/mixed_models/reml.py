@@ -84,18 +84,18 @@ def fit_reml(
 
     # A triangle may have any sign on its diagonal: bounds would hold the search at zero.
     bounds = None if is_correlated else [(0.0, None)] * len(start)
-    found = minimize(deviance, start, method="L-BFGS-B", bounds=bounds)
-    found = minimize(
-        deviance, found.x, method="Powell", bounds=bounds, options={"xtol": 1e-6, "ftol": 1e-12}
+    optimum = minimize(deviance, start, method="L-BFGS-B", bounds=bounds)
+    optimum = minimize(
+        deviance, optimum.x, method="Powell", bounds=bounds, options={"xtol": 1e-6, "ftol": 1e-12}
     )
-    _, estimate, information, residual = _profile(products, factor(found.x), len(y))
+    _, estimate, information, residual = _profile(products, factor(optimum.x), len(y))
     error = np.sqrt(residual * np.diag(np.linalg.inv(information)))
     if is_correlated:
-        covariances = [residual * factor(found.x) @ factor(found.x).T]
+        covariances = [residual * factor(optimum.x) @ factor(optimum.x).T]
     else:
-        parts = np.split(found.x, np.cumsum(sizes)[:-1])
+        parts = np.split(optimum.x, np.cumsum(sizes)[:-1])
         covariances = [residual * np.diag(part**2) for part in parts]
-    return RemlFit(estimate, error, covariances, residual, bool(found.success))
+    return RemlFit(estimate, error, covariances, residual, bool(optimum.success))
 
 
 def _products(

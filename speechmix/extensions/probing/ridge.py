@@ -76,7 +76,7 @@ def assign_group_folds(
         {"group": np.asarray(groups, dtype=str), "key": np.asarray(keys, dtype=str)}
     )
     by_group = table.groupby("group")["key"]
-    contents = by_group.unique().map(lambda found: digest([seed, sorted(found)]))
+    contents = by_group.unique().map(lambda keys_of_group: digest([seed, sorted(keys_of_group)]))
     contents = contents.sort_values(kind="stable")
     count = min(folds, len(contents))
     if count < FEWEST_FOLDS:
@@ -135,8 +135,8 @@ def predict_values(
         for first, second in combinations(range(len(rows)), 2):
             path = _RidgePath(inputs, values, ~(rows[first] | rows[second]), scale, weight)
             for test, inner in ((first, second), (second, first)):
-                for index, found in enumerate(path.predict(inputs[rows[inner]])):
-                    squares = ((found - values[rows[inner]]) ** 2).sum(axis=0)
+                for index, predictions in enumerate(path.predict(inputs[rows[inner]])):
+                    squares = ((predictions - values[rows[inner]]) ** 2).sum(axis=0)
                     errors[test, choice, index] += np.bincount(blocks, squares)
     fit = Fit(np.empty(values.shape), np.empty(values.shape))
     for is_test, of_test in zip(rows, errors, strict=True):
@@ -145,8 +145,10 @@ def predict_values(
             path = _RidgePath(inputs, values, ~is_test, scale, weights[choice])
             fit.mean[is_test] = path.mean
             first_penalty = choice * len(PENALTIES)
-            for index, found in enumerate(path.predict(inputs[is_test]), start=first_penalty):
-                fit.predicted[is_test] = np.where(best == index, found, fit.predicted[is_test])
+            for index, predictions in enumerate(path.predict(inputs[is_test]), start=first_penalty):
+                fit.predicted[is_test] = np.where(
+                    best == index, predictions, fit.predicted[is_test]
+                )
     return fit
 
 
@@ -154,8 +156,10 @@ def _set_weights(count: int) -> np.ndarray:
     """Return the weights of sets that are tried [W, sets]: squared, they divide the penalty. Those of
     few sets come first, and win where all do as well."""
     grid = (0.0, 0.1, 1.0) if count <= 4 else (0.0, 1.0)
-    weights = [found for found in product(grid, repeat=count) if max(found) == 1]
-    return np.sqrt(sorted(weights, key=lambda found: (np.count_nonzero(found), found)))
+    weights = [set_weights for set_weights in product(grid, repeat=count) if max(set_weights) == 1]
+    return np.sqrt(
+        sorted(weights, key=lambda set_weights: (np.count_nonzero(set_weights), set_weights))
+    )
 
 
 class _RidgePath:

@@ -64,20 +64,20 @@ def read_unit_tasks(
     def read() -> Iterator[tuple[Model, list[ItemStates | str]]]:
         yield first, _states_of_units(task, first_states)
         for model in models:
-            found = unit_states(model, items, **options)
-            if level == "frame" and len(join_units(found)) != len(units):
+            states_by_stack = unit_states(model, items, **options)
+            if level == "frame" and len(join_units(states_by_stack)) != len(units):
                 raise InputError(
                     f"{first.name} and {model.name} have frames of different length: probe them one "
                     "at a time"
                 )
-            yield model, _states_of_units(task, found)
+            yield model, _states_of_units(task, states_by_stack)
 
     return task, read()
 
 
 def join_units(by_stack: Mapping[str, UnitStates]) -> pd.DataFrame:
     """Return the units of all stacks, each once."""
-    tables = [found.units for found in by_stack.values()]
+    tables = [states.units for states in by_stack.values()]
     return pd.concat(tables).drop_duplicates(["clip", "index"]).reset_index(drop=True)
 
 
@@ -130,9 +130,13 @@ def _name_units(units: pd.DataFrame) -> pd.Series:
 
 def _states_of_units(task: ProbeTask, by_stack: Mapping[str, UnitStates]) -> list[ItemStates | str]:
     """Return the states of each of the task's units, under the name of the level."""
-    found: dict[str, dict[tuple[str, str | int], np.ndarray]] = {name: {} for name in task.names}
+    states_by_unit: dict[str, dict[tuple[str, str | int], np.ndarray]] = {
+        name: {} for name in task.names
+    }
     for stack, of_stack in by_stack.items():
         for name, vectors in zip(_name_units(of_stack.units), of_stack.values, strict=True):
-            if name in found:
-                found[name][stack, of_stack.level] = vectors
-    return [ItemStates(states, {}) if states else "has no states" for states in found.values()]
+            if name in states_by_unit:
+                states_by_unit[name][stack, of_stack.level] = vectors
+    return [
+        ItemStates(states, {}) if states else "has no states" for states in states_by_unit.values()
+    ]

@@ -123,8 +123,8 @@ class ValueFitter:
             train, test = ((states[rows] - mean) / deviation for rows in (~is_test, is_test))
             fit.mean[is_test] = self._columns[~is_test].mean(axis=0)
             for column, values in enumerate(self._columns[~is_test].T):
-                found = predict_with_estimator(estimator, train, values, test)
-                fit.predicted[is_test, column] = np.asarray(found, dtype=float).reshape(-1)
+                predictions = predict_with_estimator(estimator, train, values, test)
+                fit.predicted[is_test, column] = np.asarray(predictions, dtype=float).reshape(-1)
         return fit
 
 
@@ -180,9 +180,9 @@ def shuffle_values(
     sequences = [[np.array(items) for items in of_group.values()] for of_group in clips.values()]
     draws = np.empty((count, len(groups)), dtype=int)
     for draw in draws:
-        for own, donor in zip(sequences, generator.permutation(len(sequences)), strict=True):
+        for sequence, donor in zip(sequences, generator.permutation(len(sequences)), strict=True):
             donors = generator.permutation(len(sequences[donor]))
-            for number, items in enumerate(own):
+            for number, items in enumerate(sequence):
                 source = sequences[donor][donors[number % len(donors)]]
                 draw[items] = source[np.arange(len(items)) * len(source) // len(items)]
     return draws

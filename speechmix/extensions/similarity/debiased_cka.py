@@ -50,9 +50,9 @@ def prepare_cka(features: np.ndarray, groups: np.ndarray, *, batch_size: int = 2
     centred /= np.sqrt((centred**2).sum() / len(centred)) or 1.0
     count = min(len(starts) // MIN_GROUPS, -(-len(centred) // batch_size))
     kernels = []
-    for chosen in np.array_split(np.arange(len(starts)), max(count, 1)):
-        is_chosen = (groups >= chosen[0]) & (groups <= chosen[-1])
-        kernels.append(_build_kernel(centred[is_chosen], groups[is_chosen] - chosen[0]))
+    for batch_groups in np.array_split(np.arange(len(starts)), max(count, 1)):
+        is_chosen = (groups >= batch_groups[0]) & (groups <= batch_groups[-1])
+        kernels.append(_build_kernel(centred[is_chosen], groups[is_chosen] - batch_groups[0]))
     return CkaFeatures(kernels, [_hsic_sums(kernel, kernel) for kernel in kernels])
 
 
@@ -69,9 +69,13 @@ def compare_cka(first: CkaFeatures, second: CkaFeatures) -> SimilarityEstimate:
     """Return the CKA of two prepared sets of features of the same units; NaN if HSIC of one with
     itself is not positive: its units do not differ more than noise."""
     both = [_hsic_sums(*pair) for pair in zip(first.kernels, second.kernels, strict=True)]
-    shared, own, other = map(_leave_one_out, (both, first.own_sums, second.own_sums))
+    joint_hsic, first_hsic, second_hsic = map(
+        _leave_one_out, (both, first.own_sums, second.own_sums)
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
-        values = shared / np.sqrt(np.where((own > 0) & (other > 0), own * other, np.nan))
+        values = joint_hsic / np.sqrt(
+            np.where((first_hsic > 0) & (second_hsic > 0), first_hsic * second_hsic, np.nan)
+        )
     return SimilarityEstimate(float(values[-1]), values[:-1])
 
 
@@ -126,6 +130,8 @@ def _sum_triples(first: _Kernel, second: _Kernel) -> np.ndarray:
     others = sizes.sum() - sizes - sizes[owners][:, None]
     triples = others * (rest[0] * rest[1] - rest[2])
     triples += 2 * weighted[2] - weighted[0] * rest[1] - rest[0] * weighted[1]
-    own = triples[np.arange(len(owners)), owners]  # i in the group that is left out
-    sums: np.ndarray = triples.sum(axis=0) - np.bincount(owners, own, minlength=len(sizes))
+    owner_triples = triples[np.arange(len(owners)), owners]  # i in the group that is left out
+    sums: np.ndarray = triples.sum(axis=0) - np.bincount(
+        owners, owner_triples, minlength=len(sizes)
+    )
     return sums

@@ -86,10 +86,10 @@ def find_similarity(name: str, options: Mapping[str, Any]) -> SimilarityMeasure:
         names = ", ".join(SIMILARITY_MEASURES)
         raise InputError(f"measure should be one of {names}, found {name!r}")
     measure = SIMILARITY_MEASURES[name]
-    known = [*inspect.signature(measure.prepare).parameters][2:]
-    if unknown := sorted(set(options) - set(known)):
+    option_names = [*inspect.signature(measure.prepare).parameters][2:]
+    if unknown := sorted(set(options) - set(option_names)):
         raise InputError(
-            f"measure {name!r} has no option {unknown[0]!r}; it takes {', '.join(known) or 'none'}"
+            f"measure {name!r} has no option {unknown[0]!r}; it takes {', '.join(option_names) or 'none'}"
         )
     for option, least in _SMALLEST.items():
         if option in options and not options[option] >= least:
@@ -137,19 +137,25 @@ def estimate_similarity(
     >>> round(estimate_similarity(x, x[:, ::-1] * 2 + 1).value, 6)
     1.0
     """
-    found = find_similarity(measure, options)
+    similarity_measure = find_similarity(measure, options)
     x, y = np.asarray(first, dtype=float), np.asarray(second)
-    y = y if found.needs_labels else y.astype(float)
+    y = y if similarity_measure.needs_labels else y.astype(float)
     keys = np.arange(len(x)) if groups is None else np.asarray(groups)
-    if x.ndim != 2 or len({len(x), len(y), len(keys)}) > 1 or y.ndim != 2 - found.needs_labels:
-        wanted = "labels [N]" if found.needs_labels else "features [N, E]"
+    if (
+        x.ndim != 2
+        or len({len(x), len(y), len(keys)}) > 1
+        or y.ndim != 2 - similarity_measure.needs_labels
+    ):
+        wanted = "labels [N]" if similarity_measure.needs_labels else "features [N, E]"
         raise InputError(
             f"expected features [N, D], {wanted} and groups [N], found {x.shape}, {y.shape}, {keys.shape}"
         )
-    if not (np.isfinite(x).all() and (found.needs_labels or np.isfinite(y).all())):
+    if not (np.isfinite(x).all() and (similarity_measure.needs_labels or np.isfinite(y).all())):
         raise InputError("features have values that are not finite: leave those units out")
     codes = np.unique(keys, return_inverse=True)[1]
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
-    prepared = found.prepare(x[order], codes, **options)
-    return found.compare(prepared, found.prepare_second(y[order], codes, **options))
+    prepared = similarity_measure.prepare(x[order], codes, **options)
+    return similarity_measure.compare(
+        prepared, similarity_measure.prepare_second(y[order], codes, **options)
+    )

@@ -105,28 +105,33 @@ def similarity(
     >>> result.to_dataframe()[["layer", "feature", "units", "groups"]].head(2).values.tolist()
     [[-1, 'mel', 46, 8], [0, 'mel', 46, 8]]
     """
-    found = find_similarity(measure, options)
+    similarity_measure = find_similarity(measure, options)
     if shuffles < 0:
         raise InputError(f"expected shuffles of 0 or more, found {shuffles}")
     stack_names = (stacks,) if isinstance(stacks, str) else stacks
     reader = UnitReader(clips, level, group=group, units_per_clip=units_per_clip)
     model = a if isinstance(a, Model) else a()
     first = reader.read_model(model, stack_names)
-    b = "label" if b is None and found.needs_labels else b
+    b = "label" if b is None and similarity_measure.needs_labels else b
     second = first if b is None else reader.read_sources(b, stack_names)
-    comparison = _Comparison(found, options, reader, first, second)
-    own = comparison.prepare(first)
-    other = own if b is None else comparison.prepare_second(second)
-    estimates = comparison.compare(own, other)
+    comparison = _Comparison(similarity_measure, options, reader, first, second)
+    prepared_first = comparison.prepare(first)
+    prepared_second = prepared_first if b is None else comparison.prepare_second(second)
+    estimates = comparison.compare(prepared_first, prepared_second)
     twin_estimates = []
     for source in twins:
         twin = comparison.prepare(reader.read_model(source, stack_names))
-        twin_estimates.append(comparison.compare(twin, twin if b is None else other))
+        twin_estimates.append(comparison.compare(twin, twin if b is None else prepared_second))
     table = comparison.describe_pairs(first, second, estimates)
     table = table.join(comparison.compare_shuffled(first, second, shuffles, seed))
     table = table.join(_compare_twins(estimates, twin_estimates))
     provenance: JsonObject = {"model": model.name, "init": model.init, "seed": model.seed}
-    provenance |= {"level": level, "measure": measure, "label": found.label, "ties": reader.ties}
+    provenance |= {
+        "level": level,
+        "measure": measure,
+        "label": similarity_measure.label,
+        "ties": reader.ties,
+    }
     provenance |= {**options, "is_self": b is None, "grouping": reader.grouping}
     return SimilarityResult(table, tuple(reader.skipped.items()), provenance)
 
@@ -145,9 +150,11 @@ class _Comparison:
         self._measure, self._options = measure, options
         for each in second:
             if (each.values.ndim == 1) != measure.needs_labels:
-                wanted, found = ("labels", "features")[:: 1 if measure.needs_labels else -1]
+                expected_kind, actual_kind = ("labels", "features")[
+                    :: 1 if measure.needs_labels else -1
+                ]
                 raise InputError(
-                    f"measure {measure.name!r} compares layers with {wanted}; {each.name!r} has {found}"
+                    f"measure {measure.name!r} compares layers with {expected_kind}; {each.name!r} has {actual_kind}"
                 )
         self._is_complete = reader.select_complete([*first, *second])
         # units lie in the order of groups, which is not that of the recording
@@ -199,14 +206,14 @@ class _Comparison:
         """
         if not count:
             return pd.DataFrame(dict.fromkeys(_SHUFFLE_COLUMNS, np.nan), range(len(self._pairs)))
-        own, other = (
+        first_features, second_features = (
             [each if each.ndim == 1 else remove_drift(each, self._ranks) for each in features]
             for features in (self._select_units(first), self._select_units(second))
         )
-        prepared = self._prepare(own)
+        prepared = self._prepare(first_features)
 
         def list_values(donors: np.ndarray) -> list[float]:
-            shuffled = self._prepare_second([each[donors] for each in other])
+            shuffled = self._prepare_second([each[donors] for each in second_features])
             return [estimate.value for estimate in self.compare(prepared, shuffled)]
 
         without_drift = list_values(np.arange(len(self._ranks)))
@@ -248,11 +255,11 @@ def _compare_twins(
     if len(twins):
         values = np.array([[each.value for each in pairs] for pairs in twins]).T  # [pairs, T]
         by_group = np.array([[each.pseudo_values for each in pairs] for pairs in twins])
-        own = np.array([each.pseudo_values for each in estimates])  # [pairs, G]
-        differences = own - by_group.mean(axis=0)
+        pseudo_values = np.array([each.pseudo_values for each in estimates])  # [pairs, G]
+        differences = pseudo_values - by_group.mean(axis=0)
         low, high = one_more_twin_intervals(differences, values, rows=len(estimates))
         twin_low, twin_high = twin_bands(values, rows=len(estimates))
-        may_claim = own.shape[1] >= FEWEST_CLAIM_GROUPS and len(twins) >= FEWEST_TWINS
+        may_claim = pseudo_values.shape[1] >= FEWEST_CLAIM_GROUPS and len(twins) >= FEWEST_TWINS
         columns |= {"random": values.mean(axis=1), "twin_low": twin_low, "twin_high": twin_high}
         columns["difference"] = [each.value for each in estimates] - values.mean(axis=1)
         columns |= {"difference_low": low, "difference_high": high}

@@ -54,8 +54,8 @@ def similarity_panel(
     if feature is not None and feature not in names:
         raise InputError(f"feature should be one of {', '.join(names)}, found {feature!r}")
     has_layers = rows["feature_layer"].notna()
-    chosen = next(iter(rows["feature"][has_layers]), None) if feature is None else feature
-    rows = rows if chosen is None else rows[rows["feature"] == chosen]
+    feature_name = next(iter(rows["feature"][has_layers]), None) if feature is None else feature
+    rows = rows if feature_name is None else rows[rows["feature"] == feature_name]
     rows = rows[rows["stack"] == rows["stack"].iloc[0]]
     rows = rows[rows["feature_stack"] == rows["feature_stack"].iloc[0]]
     return _draw_rows(result, rows, ax)
@@ -116,8 +116,12 @@ def _draw_layers(ax: Axes, rows: pd.DataFrame, provenance: Mapping[str, object])
         is_bold = claims.isin(["more", "less"]).to_numpy()
         map_cells.write_numbers(ax, cells, matrix, is_bold=is_bold, decimals=2)
     for ticks, names in ((ax.set_xticks, values.columns), (ax.set_yticks, values.index)):
-        shown = range(0, len(names), 1 + len(names) // 16)
-        ticks(np.array(shown) + 0.5, [str(names[index]) for index in shown], size=TICK_SIZE)
+        tick_indices = range(0, len(names), 1 + len(names) // 16)
+        ticks(
+            np.array(tick_indices) + 0.5,
+            [str(names[index]) for index in tick_indices],
+            size=TICK_SIZE,
+        )
     ax.set_xlabel(f"layer, {model_name(row['feature'])} {row['feature_stack']}", size=LABEL_SIZE)
     ax.set_ylabel(f"layer, {row['stack']}", size=LABEL_SIZE)
     map_cells.add_color_bar(

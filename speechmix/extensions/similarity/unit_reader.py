@@ -109,57 +109,59 @@ class UnitReader:
         model = source if isinstance(source, Model) else source()
         wanted = [model.capabilities.input_stack] if stacks is None else list(stacks)
         is_first = not len(self.units)
-        chosen: dict[str, pd.DataFrame] = {}
+        units_by_clip: dict[str, pd.DataFrame] = {}
         if not is_first:
-            chosen = {str(clip): rows for clip, rows in self.units.groupby("clip", sort=False)}
+            units_by_clip = {
+                str(clip): rows for clip, rows in self.units.groupby("clip", sort=False)
+            }
         parts: dict[str, dict[str, np.ndarray]] = {stack: {} for stack in wanted}
         skipped: list[tuple[str, str]] = []
         options: dict[str, Any] = {"level": self._level, "stacks": wanted, "group": None}
         # clip by clip: only the chosen units are kept
-        for found in read_unit_states(
+        for states_by_stack in read_unit_states(
             model, self._items, skipped, progress=False, batch_bytes=0, **options
         ):
-            if missing := [stack for stack in wanted if stack not in found]:
+            if missing := [stack for stack in wanted if stack not in states_by_stack]:
                 raise InputError(f"the {missing[0]} of {model.name} has no {self._level}s")
             if is_first:
-                chosen |= self._choose_units(found[wanted[0]].units)
-            for stack, states in found.items():
+                units_by_clip |= self._choose_units(states_by_stack[wanted[0]].units)
+            for stack, states in states_by_stack.items():
                 for clip in states.units["clip"].unique():
-                    if clip in chosen:
-                        parts[stack][clip] = self._select_states(chosen[clip], states)
+                    if clip in units_by_clip:
+                        parts[stack][clip] = self._select_states(units_by_clip[clip], states)
         for clip, reason in skipped:
             self.skipped.setdefault(clip, reason)
         if not all(parts.values()):
             raise InputError(f"{model.name} has no {self._level}s of these clips")
-        self.units = pd.concat(chosen.values(), ignore_index=True)
+        self.units = pd.concat(units_by_clip.values(), ignore_index=True)
         return [
             LayerFeatures(name or model.label, stack, INPUT + index, values)
             for stack in wanted
-            for index, values in enumerate(_join_states(chosen, parts[stack]))
+            for index, values in enumerate(_join_states(units_by_clip, parts[stack]))
         ]
 
     def _choose_units(self, units: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """Choose units of each clip; frames get labels."""
-        chosen = {}
+        units_by_clip = {}
         for clip, rows in units.groupby("clip", sort=False):
             name = str(clip)
             rows = rows.iloc[choose_evenly(range(len(rows)), self._limit)]
             if self._level == "frame":
                 rows = rows.assign(label=_label_frames(self._by_name[name], rows))
-            chosen[name] = rows.assign(group=self._group_keys[name])
-        return chosen
+            units_by_clip[name] = rows.assign(group=self._group_keys[name])
+        return units_by_clip
 
-    def _select_states(self, wanted: pd.DataFrame, found: UnitStates) -> np.ndarray:
+    def _select_states(self, wanted: pd.DataFrame, states: UnitStates) -> np.ndarray:
         """Return the states of the wanted units of a clip [n, L + 1, D], NaN for those that are not
         there: the same words, or what is nearest in time."""
-        rows = np.flatnonzero(found.units["clip"] == wanted["clip"].iloc[0])
-        units = found.units.iloc[rows]
+        rows = np.flatnonzero(states.units["clip"] == wanted["clip"].iloc[0])
+        units = states.units.iloc[rows]
         if self._level == "word":
             nearest = pd.Index(units["word"]).get_indexer(wanted["word"])
         else:
             middles = [(each["start"] + each["end"]).to_numpy() for each in (wanted, units)]
             nearest = np.abs(middles[0][:, None] - middles[1]).argmin(axis=1)
-        values: np.ndarray = found.values[rows[nearest]].astype(float)
+        values: np.ndarray = states.values[rows[nearest]].astype(float)
         values[nearest < 0] = np.nan
         return values
 
@@ -253,12 +255,14 @@ def _name_source(source: FeatureSource) -> str:
     return ", ".join(source)
 
 
-def _join_states(chosen: Mapping[str, pd.DataFrame], parts: Mapping[str, np.ndarray]) -> np.ndarray:
+def _join_states(
+    units_by_clip: Mapping[str, pd.DataFrame], parts: Mapping[str, np.ndarray]
+) -> np.ndarray:
     """Join the states of clips [n, L + 1, D] to [L + 1, N, D]; of skipped clips they are NaN."""
     shape = next(iter(parts.values())).shape[1:]
     joined = [
         parts[clip] if clip in parts else np.full((len(units), *shape), np.nan)
-        for clip, units in chosen.items()
+        for clip, units in units_by_clip.items()
     ]
     return np.concatenate(joined).swapaxes(0, 1)
 

@@ -71,13 +71,13 @@ def _spectral_explain(options: argparse.Namespace) -> int:
     for clip in clips:
         try:
             result = spectral_explain(model, clip, **settings)
-            written = result.write(Path(options.out) / clip.name) if options.out else None
+            output_path = result.write(Path(options.out) / clip.name) if options.out else None
         except SpeechmixError as error:
             skipped.append((clip.name, str(error)))
             continue
         explained_count += 1
         print(f"{clip.name}: {result.summary}")
-        if written:
-            print(f"table and figure: {written}")
+        if output_path:
+            print(f"table and figure: {output_path}")
     print_skipped(skipped)
     return 0 if explained_count else 1

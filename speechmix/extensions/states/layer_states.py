@@ -152,15 +152,15 @@ def _level_spans(view: View, stack: str, level: str | None) -> list[Span]:
     ranges: dict[int | None, list[tuple[int, int]]] = {}
     for span in spans:
         ranges.setdefault(span.word, []).extend(span.ranges)
-    found = []
+    word_spans = []
     words: Sequence[Word | TextWord] = item.words or ()
     for index, word in enumerate(words):
         times = {"onset": word.start, "offset": word.end} if isinstance(word, Word) else {}
         if index in ranges:
-            found.append(Span.from_ranges(ranges[index], word.text, word=index, **times))
-    if not found:
+            word_spans.append(Span.from_ranges(ranges[index], word.text, word=index, **times))
+    if not word_spans:
         raise InputError(f"{item.name}: no word has a position in the {stack}")
-    return found
+    return word_spans
 
 
 def _pool_states(entry: Tensor, spans: Sequence[Span]) -> Tensor:

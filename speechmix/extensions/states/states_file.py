@@ -89,9 +89,9 @@ def write_states(
 
 
 def _layer_tables(by_stack: Mapping[str, UnitStates]) -> Iterator[pa.Table]:
-    for stack, found in by_stack.items():
-        for layer in range(INPUT, INPUT + found.values.shape[1]):
-            table = found.to_dataframe(layer)
+    for stack, states in by_stack.items():
+        for layer in range(INPUT, INPUT + states.values.shape[1]):
+            table = states.to_dataframe(layer)
             table.insert(0, "stack", stack)
             table.insert(1, "layer", np.int32(layer))
             yield pa.Table.from_pandas(table, preserve_index=False)

@@ -113,15 +113,15 @@ def unit_states(
     >>> import speechmix
     >>> from speechmix.inputs import bundled
     >>> model = speechmix.load("bundled:tiny-french-ctc", device="cpu")
-    >>> found = unit_states(model, bundled.clips()[:2])["encoder"]  # synthetic clips
-    >>> found
+    >>> encoder_states = unit_states(model, bundled.clips()[:2])["encoder"]  # synthetic clips
+    >>> encoder_states
     UnitStates(encoder: 4 words of 2 clips, 4 layers, 144 wide)
-    >>> found.units[["clip", "index", "label"]].values.tolist()[:2]
+    >>> encoder_states.units[["clip", "index", "label"]].values.tolist()[:2]
     [['left_00_sg', 0, 'notre'], ['left_00_sg', 1, 'maison']]
     """
     options: dict[str, Any] = {"level": level, "stacks": stacks, "group": group}
-    (found,) = read_unit_states(model, items, [], progress=progress, **options)
-    return found
+    (states_by_stack,) = read_unit_states(model, items, [], progress=progress, **options)
+    return states_by_stack
 
 
 def read_unit_states(
@@ -151,9 +151,9 @@ def read_unit_states(
         except SpeechmixError as error:
             skipped.append((name, str(error)))
             continue
-        for stack, found in states_of_item.items():
-            values = found.values.swapaxes(0, 1)
-            units = _build_unit_table(name, group_name, found.positions, level)
+        for stack, stack_states in states_of_item.items():
+            values = stack_states.values.swapaxes(0, 1)
+            units = _build_unit_table(name, group_name, stack_states.positions, level)
             parts.setdefault(stack, []).append((units, values))
             size += values.nbytes
         if size > batch_bytes:

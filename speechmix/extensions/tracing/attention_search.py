@@ -82,8 +82,8 @@ def find_attention_blocks(
             if operation.value.operation == "multi_head_attention_forward"
             else _read_operation(layer, operation, by_function)
         )
-        known = blocks.setdefault(block.spec.module, block)
-        if known.spec != block.spec:
+        first_block = blocks.setdefault(block.spec.module, block)
+        if first_block.spec != block.spec:
             raise UntracedPartError(
                 f"{layer.call.path}.{block.spec.module} computes attention twice, with other projections"
             )
@@ -188,8 +188,8 @@ def _read_multi_head(layer: TracedLayer, value: TracedValue) -> TracedAttention:
         if name.endswith(".weight")
     }
     names = ("q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj_weight")
-    found = [paths.get(id(bound.arguments.get(name))) for name in names]
-    query, key, value_path, output = found
+    projection_paths = [paths.get(id(bound.arguments.get(name))) for name in names]
+    query, key, value_path, output = projection_paths
     if query is None or key is None or value_path is None or output is None:
         raise UntracedPartError(
             "torch's multi_head_attention_forward runs with weights that belong to no projection"

@@ -33,9 +33,9 @@ def _describe_architecture(options: argparse.Namespace) -> int:
     from ...files.whole_files import write_text
     from .infer_family import infer_family
 
-    found = infer_family(options.model, revision=options.revision)
-    print(found.text())
-    if options.out and found.stacks:
-        write_text(options.out, found.table_source())
+    family = infer_family(options.model, revision=options.revision)
+    print(family.text())
+    if options.out and family.stacks:
+        write_text(options.out, family.table_source())
         print(f"table: {options.out}")
-    return 0 if found.stacks else 1
+    return 0 if family.stacks else 1

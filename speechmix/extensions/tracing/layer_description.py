@@ -162,17 +162,17 @@ class _Describer:
         placed = []
         for attention in self.attentions:
             self._check_module(attention)
-            found = [
+            matches = [
                 (sum_, branch)
                 for sum_ in self.sums
                 for branch in (open_branch(self.layer, value) for value in sum_.branches)
                 if branch.core is self.layer.strip_to_module(attention.result)
             ]
-            if len(found) != 1:
+            if len(matches) != 1:
                 raise UntracedPartError(
                     f"the output of {attention.spec.output} is not added to the residual stream as it is"
                 )
-            placed.append(found[0])
+            placed.append(matches[0])
         return placed
 
     def _find_norm_order(self, sums: list[ResidualSum]) -> str:

@@ -60,18 +60,18 @@ def find_layer_lists(root: nn.Module, recording: Recording) -> list[LayerList]:
     ...         return x
     >>> chain = Chain()
     >>> recording = record_forward_pass(chain, lambda: chain(torch.ones(1, 2)))
-    >>> [(found.path, len(found.layers)) for found in find_layer_lists(chain, recording)]
+    >>> [(each.path, len(each.layers)) for each in find_layer_lists(chain, recording)]
     [('layers', 3)]
     """
-    found: list[LayerList] = []
+    layer_lists: list[LayerList] = []
     for path, module in root.named_modules():
-        if any(path.startswith(f"{outer.path}.") for outer in found):
+        if any(path.startswith(f"{outer.path}.") for outer in layer_lists):
             continue
         if isinstance(module, nn.ModuleList | nn.Sequential) and len(module):
             layer_list = _read_list(path, module, recording)
             if layer_list is not None:
-                found.append(layer_list)
-    return found
+                layer_lists.append(layer_list)
+    return layer_lists
 
 
 def _read_list(
@@ -81,15 +81,15 @@ def _read_list(
     if any(len(calls_of_one) != 1 for calls_of_one in calls):
         return None
     layers = [_make_layer(recording, call) for (call,) in calls]
-    known = tuple(layer for layer in layers if layer is not None)
-    if len(known) < len(layers):
+    complete_layers = tuple(layer for layer in layers if layer is not None)
+    if len(complete_layers) < len(layers):
         return None
-    starts = [layer.call.start for layer in known]
+    starts = [layer.call.start for layer in complete_layers]
     if starts != sorted(starts):
         return None
-    counts = sum(has_attention(layer) for layer in known)
-    layer_list = LayerList(path, known, counts)
-    for index, (layer, following) in enumerate(pairwise(known)):
+    counts = sum(has_attention(layer) for layer in complete_layers)
+    layer_list = LayerList(path, complete_layers, counts)
+    for index, (layer, following) in enumerate(pairwise(complete_layers)):
         _check_step(layer_list, index, layer.output, following.states, recording)
     return layer_list
 

@@ -122,7 +122,7 @@ def _try_module(module: nn.Module, states: Tensor) -> Tensor | None:
     return output if isinstance(output, Tensor) and output.shape == states.shape else None
 
 
-def _is_close(found: Tensor, expected: Tensor, size: Tensor | None = None) -> bool:
+def _is_close(actual: Tensor, expected: Tensor, size: Tensor | None = None) -> bool:
     size = expected if size is None else size
     scale = size.abs().max().clamp_min(torch.finfo(size.dtype).tiny)
-    return bool((found - expected).abs().max() <= _TOLERANCE * scale)
+    return bool((actual - expected).abs().max() <= _TOLERANCE * scale)

@@ -68,8 +68,8 @@ def find_projection(
 
 
 def nearest_projections(layer: TracedLayer, argument: TracedValue) -> list[ModuleCall]:
-    found = nearest_ancestors(argument, layer.projections, oldest=layer.call.start)
-    return [layer.projections[value] for value in found]
+    input_values = nearest_ancestors(argument, layer.projections, oldest=layer.call.start)
+    return [layer.projections[value] for value in input_values]
 
 
 def find_score_projections(
@@ -150,11 +150,11 @@ def find_first_reader(layer: TracedLayer, context: TracedValue) -> ModuleCall:
 
 def _strip_joined(value: TracedValue) -> set[TracedValue]:
     """What a value is made of by changes of shape and by joining pieces."""
-    found, waiting = set(), [value]
+    pieces, waiting = set(), [value]
     while waiting:
         current = strip_shape(waiting.pop())
-        found.add(current)
+        pieces.add(current)
         if current.operation in ("cat", "concat", "stack"):
-            found.discard(current)
+            pieces.discard(current)
             waiting += current.sources
-    return found
+    return pieces

@@ -200,13 +200,13 @@ def find_capped_scores(layer: TracedLayer) -> list[str]:
 
     In: a layer recorded under "eager".
     """
-    found = []
+    operations = []
     for value in layer.values:
         if value.operation != "softmax" or value.tensor.ndim < 3:
             continue
-        found += [
+        operations += [
             ancestor.operation
             for ancestor in collect_ancestors((value.sources[0],), oldest=layer.call.start)
             if ancestor.operation == "tanh"
         ]
-    return sorted(set(found))
+    return sorted(set(operations))

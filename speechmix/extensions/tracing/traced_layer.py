@@ -66,11 +66,11 @@ class TracedLayer:
         return self._outputs_of(is_activation_call)
 
     def _outputs_of(self, has_role: Callable[[ModuleCall], bool]) -> dict[TracedValue, ModuleCall]:
-        found: dict[TracedValue, ModuleCall] = {}
+        calls_by_output: dict[TracedValue, ModuleCall] = {}
         for call in self.calls:
             if len(call.outputs) == 1 and has_role(call):
-                found.setdefault(call.outputs[0], call)
-        return found
+                calls_by_output.setdefault(call.outputs[0], call)
+        return calls_by_output
 
     def path_of(self, call: ModuleCall) -> str:
         """Return the path of a module, from the layer."""

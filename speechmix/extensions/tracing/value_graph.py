@@ -101,15 +101,15 @@ def depends_on(value: TracedValue, origin: TracedValue) -> bool:
 
 def collect_ancestors(values: Iterable[TracedValue], *, oldest: int = -1) -> set[TracedValue]:
     """Return values and all that they were computed from, back to the index `oldest`."""
-    found: set[TracedValue] = set()
+    ancestors: set[TracedValue] = set()
     waiting = list(values)
     while waiting:
         value = waiting.pop()
-        if value in found or value.index < oldest:
+        if value in ancestors or value.index < oldest:
             continue
-        found.add(value)
+        ancestors.add(value)
         waiting += value.sources
-    return found
+    return ancestors
 
 
 def nearest_ancestors(
@@ -126,7 +126,7 @@ def nearest_ancestors(
     >>> nearest_ancestors(c, [a, b]) == [b]
     True
     """
-    wanted_values, found = set(wanted), []
+    wanted_values, ancestors = set(wanted), []
     seen: set[TracedValue] = set()
     waiting = [value]
     while waiting:
@@ -135,7 +135,7 @@ def nearest_ancestors(
             continue
         seen.add(current)
         if current in wanted_values:
-            found.append(current)
+            ancestors.append(current)
         else:
             waiting += current.sources
-    return sorted(found, key=lambda found_value: found_value.index)
+    return sorted(ancestors, key=lambda ancestor: ancestor.index)

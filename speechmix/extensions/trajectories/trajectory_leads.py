@@ -67,9 +67,12 @@ def trajectory_leads(cells: pd.DataFrame, onsets: pd.DataFrame) -> pd.DataFrame:
         final, on=["training", *CELL]
     )
     rows = []
-    for _, found in claimed.groupby("training", sort=False):
-        need = found[found["quantity"] == NEED].nlargest(1, "final")
-        shares = found[(found["quantity"] == CONTRIBUTION) & found["stack"].isin(need["stack"])]
+    for _, training_cells in claimed.groupby("training", sort=False):
+        need = training_cells[training_cells["quantity"] == NEED].nlargest(1, "final")
+        shares = training_cells[
+            (training_cells["quantity"] == CONTRIBUTION)
+            & training_cells["stack"].isin(need["stack"])
+        ]
         for share in shares.index:
             pair = pd.concat([shares.loc[[share]], need])
             _, (early, late), draws, groups = _draw_times(cells, pair)
@@ -88,9 +91,9 @@ def _draw_times(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Return the steps of a training, the onset of some of its cells [C], that of bootstrap samples [C, B]
     (infinite where the value does not rise), and the number of groups, which lack no value."""
-    own = cells[(cells["training"] == rows["training"].iloc[0]) & cells["step"].notna()]
+    training_cells = cells[(cells["training"] == rows["training"].iloc[0]) & cells["step"].notna()]
     named = [tuple(row) for row in rows[CELL].to_numpy()]
-    steps, values = reference_differences(own, cells[cells["step"].isna()], named)
+    steps, values = reference_differences(training_cells, cells[cells["step"].isna()], named)
     values = values[..., np.isfinite(values).all(axis=(0, 1))]
     times = np.array([*steps, np.inf], dtype=float)
     onsets, draws = times[locate_onsets(values.mean(axis=-1))], times[draw_onsets(values)]
