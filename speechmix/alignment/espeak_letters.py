@@ -63,19 +63,19 @@ def _is_spelled(token: str, voice: str) -> bool:
         _shared_name_length(_script_letters(letter), voice) >= _MIN_NAME_PHONEMES
         for letter in foreign
     ):
-        spoken = _phonemes(token, voice)[0]
-        return any(_contains(spoken, _phonemes(letter, voice)[0]) for letter in foreign)
+        spoken = _letter_phonemes(token, voice)[0]
+        return any(_contains(spoken, _letter_phonemes(letter, voice)[0]) for letter in foreign)
     # A voice of another script may spell a Latin word, letter by letter, in English.
     if foreign or len(letters) < _MIN_SPELLED_LETTERS or token.isupper():
         return False
-    spoken, switches = _phonemes(token, voice)
+    spoken, switches = _letter_phonemes(token, voice)
     return switches and spoken == tuple(
-        name for letter in letters for name in _phonemes(letter, voice)[0]
+        name for letter in letters for name in _letter_phonemes(letter, voice)[0]
     )
 
 
 @lru_cache(maxsize=4096)
-def _phonemes(text: str, voice: str) -> tuple[tuple[str, ...], bool]:
+def _letter_phonemes(text: str, voice: str) -> tuple[tuple[str, ...], bool]:
     """Phonemes of a text, without stress, and whether the voice speaks another language in it."""
     try:
         _, events, _ = run_synthesis(text, voice, _RATE, _PITCH)
@@ -105,7 +105,7 @@ def _script(letter: str) -> str:
 @lru_cache(maxsize=256)
 def _shared_name_length(letters: tuple[str, ...], voice: str) -> int:
     """Number of phonemes that a voice's names of these letters have in common at the start."""
-    readings = [_phonemes(letter, voice)[0] for letter in letters]
+    readings = [_letter_phonemes(letter, voice)[0] for letter in letters]
     count = 0
     for phonemes in zip(*readings, strict=False):
         if len(set(phonemes)) > 1:

@@ -23,7 +23,7 @@ from ..errors import InputError, MissingExtraError
 
 # From espeak-ng's speak_lib.h.
 _SYNCHRONOUS, _PHONEME_EVENTS, _IPA, _DO_NOT_EXIT = 2, 1, 2, 0x8000
-_RATE, _PITCH = 1, 3
+_RATE_PARAMETER, _PITCH_PARAMETER = 1, 3
 _BY_CHARACTER, _UTF8 = 1, 1
 _LIST_END, WORD, PHONEME = 0, 1, 7
 
@@ -92,8 +92,8 @@ def run_synthesis(
     with _open_library_copy() as (library, native_rate):
         library.espeak_SetSynthCallback(collect)
         status = library.espeak_SetVoiceByName(voice.encode())
-        library.espeak_SetParameter(_RATE, rate, 0)
-        library.espeak_SetParameter(_PITCH, pitch, 0)
+        library.espeak_SetParameter(_RATE_PARAMETER, rate, 0)
+        library.espeak_SetParameter(_PITCH_PARAMETER, pitch, 0)
         encoded = text.encode()
         size = ctypes.c_size_t(len(encoded) + 1)
         status = status or library.espeak_Synth(

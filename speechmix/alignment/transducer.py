@@ -28,7 +28,7 @@ from .alignment_result import (
 )
 
 # Mean token probability under which a clip's alignment is not to be believed, as of CTC's letters.
-_MIN_TRUSTED_SCORE = 0.2
+_MIN_TRUSTED_PROBABILITY = 0.2
 
 
 def align_by_transducer(model: Model, audio: np.ndarray, text: str) -> Alignment:
@@ -80,7 +80,7 @@ def align_by_transducer(model: Model, audio: np.ndarray, text: str) -> Alignment
             f"words whose tokens have a mean probability below {MIN_TRUSTED_WORD_SCORE} (not calibrated): "
             f"{unsure}"
         )
-    if overall < _MIN_TRUSTED_SCORE:
+    if overall < _MIN_TRUSTED_PROBABILITY:
         doubts.append(
             f"the tokens fit badly (mean probability {overall:.2f}): wrong text, or a model that "
             "cannot hear it"

@@ -164,7 +164,7 @@ class TestBoth:
             )
         else:
             expected = speechmix.mix(model, inputs_of(model), measures=measure)
-        monkeypatch.setattr(hta, "_BATCH_BYTES", 300_000)
+        monkeypatch.setattr(hta, "_HTA_BATCH_BYTES", 300_000)
         found = speechmix.mix(
             model, inputs_of(model), measures=measure, stacks=[stack for _, stack in expected]
         )

@@ -21,7 +21,8 @@ from ..clips.corpus_row import RejectedRow, Row, seeded_uniform
 from ..clips.deduplication import number_duplicates
 from ..clips.manifest_rows import read_manifest_rows
 from ..clips.manifests import clip_from_row, read_clips
-from . import common_voice, hub_datasets, lhotse_shar, webdataset_tars
+from . import hub_datasets, lhotse_shar, webdataset_tars
+from .common_voice import find_releases, is_release, read_release
 from .corpus_source import CorpusSource
 
 _MANIFEST_SUFFIXES = (".tsv", ".csv", ".jsonl")
@@ -202,7 +203,7 @@ def _read_folder_rows(
         return lhotse_shar.read_shar(
             path, sentences=sentences, audio=source.audio, text=source.text
         )
-    if not common_voice.is_release(path):
+    if not is_release(path):
         if any(tar.suffix == ".tar" for tar in tars):
             return webdataset_tars.read_tars(
                 source, sentences=sentences, allow_outside=allow_outside
@@ -219,12 +220,12 @@ def _read_folder_rows(
                 audio=source.audio,
                 text=source.text,
             )
-        if tars and not common_voice.find_releases(path):
+        if tars and not find_releases(path):
             return webdataset_tars.read_tars(
                 source, sentences=sentences, allow_outside=allow_outside
             )
     source.refuse_options("config", kind="a release of Common Voice")
-    return common_voice.read_release(path, split=source.split, audio=source.audio, text=source.text)
+    return read_release(path, split=source.split, audio=source.audio, text=source.text)
 
 
 def _sample_rows(

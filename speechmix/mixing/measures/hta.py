@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _MAX_PRODUCTS, _MAX_PRODUCTS_FROM_INPUT = 2**16, 2**14
 
 # Bytes of the tensors of one batch of vector-Jacobian products.
-_BATCH_BYTES = 2**27
+_HTA_BATCH_BYTES = 2**27
 
 
 def hta(block: Block, units: Units) -> Tensor:
@@ -156,4 +156,4 @@ def _count_batch_products(stack: Stack, n_targets: int, n_sources: int, itemsize
     """Vector-Jacobian products that fit the memory for a batch: attention weights and inner states
     of one layer each."""
     numbers = 3 * stack.heads * n_targets * n_sources + 12 * max(n_targets, n_sources) * stack.width
-    return max(1, _BATCH_BYTES // (numbers * itemsize))
+    return max(1, _HTA_BATCH_BYTES // (numbers * itemsize))

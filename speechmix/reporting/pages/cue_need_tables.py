@@ -124,10 +124,12 @@ def controls_table(
             "model": model_name(row["model"]),
             "stack": stack_name(row["stack"]),
         }
-        cells["trained - untrained (points)"] = _format_difference(row)
+        cells["trained - untrained (points)"] = _format_difference_cell(row)
         for name, control in controls.items():
             cells[name] = (
-                "" if control is None else _format_difference(find_stack_row(control, row, "stack"))
+                ""
+                if control is None
+                else _format_difference_cell(find_stack_row(control, row, "stack"))
             )
         need_row = find_stack_row(need, row)
         for name, column in (
@@ -152,7 +154,7 @@ def main_measure(headline: pd.DataFrame) -> pd.DataFrame:
     return headline[(headline["measure"] == measure) & headline["trained"].notna()]
 
 
-def _format_difference(row: TableRow | None) -> str:
+def _format_difference_cell(row: TableRow | None) -> str:
     """Format a difference in percentage points with its interval."""
     difference = float("nan") if row is None else row.get("difference", float("nan"))
     if row is None or difference != difference:

@@ -27,12 +27,18 @@ from ..plots.cue_curves import cue_figure
 from ..plots.cue_heat_maps import cue_heat_map
 from ..plots.figure_style import write_figure
 from ..plots.paper_figure_data import AS_PUBLISHED_ROWS
-from . import published_section as published_part
 from .column_legend import explain_columns
 from .cue_need_sentences import short_answers
 from .cue_need_tables import main_measure
 from .html_page import FirstScreen, Part, Picture, SortableTable, render_page
 from .model_pairs import PAIRS_NOTE, model_pairs, pair_sentences
+from .published_section import (
+    PUBLISHED_TITLE,
+    published_caption,
+    published_figures,
+    published_notes,
+    published_target_rows,
+)
 from .run_union_table import (
     QUARTER_NAMES,
     combine_contributions,
@@ -132,7 +138,7 @@ class ModelComparison:
 
     def _select_rows(self, published: bool | str) -> tuple[pd.DataFrame, str]:
         """Select what is drawn beside the published figures, and say which target rows that is."""
-        target_rows = published_part.published_target_rows(published)
+        target_rows = published_target_rows(published)
         table = self.table_as_published if target_rows == AS_PUBLISHED_ROWS else self.table
         return drop_control_clips(table[table["contribution"].notna()]), target_rows
 
@@ -153,17 +159,15 @@ class ModelComparison:
         if published:
             table, target_rows = self._select_rows(published)
             wide_published, narrow = (
-                published_part.published_figures(table, target_rows=target_rows, narrow=narrow)
+                published_figures(table, target_rows=target_rows, narrow=narrow)
                 for narrow in (False, True)
             )
             captioned = [
-                _picture(figure, narrow[name], published_part.published_caption(name, table))
+                _picture(figure, narrow[name], published_caption(name, table))
                 for name, figure in wide_published.items()
             ]
-            first_note, *other_notes = published_part.published_notes(self.options)
-            page_sections.append(
-                (published_part.PUBLISHED_TITLE, [first_note, *captioned, *other_notes])
-            )
+            first_note, *other_notes = published_notes(self.options)
+            page_sections.append((PUBLISHED_TITLE, [first_note, *captioned, *other_notes]))
             figures |= wide_published
         for name, figure in figures.items():
             write_figure(figure, out / f"{name}.pdf")

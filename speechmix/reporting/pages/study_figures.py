@@ -29,10 +29,16 @@ from ..plots.figure_style import png_bytes, write_figure
 from ..plots.heat_map_numbers import compute_difference_cells, compute_mean_cells
 from ..plots.need_figure import compute_need_panels, draw_need
 from ..plots.paper_figure_data import AS_PUBLISHED_ROWS
-from . import published_section as published_part
 from .cue_need_tables import drops_by_layer
 from .html_page import Item, Part, Picture
 from .page_sections import PageContent
+from .published_section import (
+    PUBLISHED_TITLE,
+    published_caption,
+    published_figures,
+    published_notes,
+    published_target_rows,
+)
 from .study_results import Study
 from .study_tables import PARTS, drop_control_clips
 from .svg_figures import page_svg, side_suffixes
@@ -174,9 +180,7 @@ def _study_figure_parts(study: Study, *, published: bool | str) -> list[Part]:
         )
         items_by_title.setdefault(title, []).append(picture)
     if published and items_by_title:
-        items_by_title[published_part.PUBLISHED_TITLE] = _published_items(
-            study, published_part.published_target_rows(published)
-        )
+        items_by_title[PUBLISHED_TITLE] = _published_items(study, published_target_rows(published))
     return list(items_by_title.items())
 
 
@@ -184,19 +188,16 @@ def _published_items(study: Study, target_rows: str) -> list[Item]:
     """Draw the published figures beside the run's numbers, and say how they are known."""
     table = study.table_as_published if target_rows == AS_PUBLISHED_ROWS else study.table
     table = drop_control_clips(table[table["contribution"].notna()])
-    first_note, *other_notes = published_part.published_notes(
-        study.run.description.get("options", {})
-    )
+    first_note, *other_notes = published_notes(study.run.description.get("options", {}))
     wide_figures, narrow_figures = (
-        published_part.published_figures(table, target_rows=target_rows, narrow=narrow)
-        for narrow in (False, True)
+        published_figures(table, target_rows=target_rows, narrow=narrow) for narrow in (False, True)
     )
     pictures = [
         write_page_figure(
             study,
             name,
             figure,
-            published_part.published_caption(name, table),
+            published_caption(name, table),
             narrow=narrow_figures[name],
         )
         for name, figure in wide_figures.items()
