@@ -29,7 +29,7 @@ import transformers
 import speechmix
 from speechmix.adapters.generation.greedy_generation import generate_greedily
 from speechmix.inputs import bundled
-from speechmix.mixing.passes.multiple_objectives import mix_objectives
+from speechmix.mixing.passes.forward_pass import mix_objectives
 
 CHEAP = ("attention", "alti_logit")
 SECONDS, RATE = 10, 16_000

@@ -20,7 +20,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.generation.decoder_prefix import decoder_prefix
+from speechmix.adapters.generation.decoder_text import decoder_prefix
 from speechmix.adapters.generation.greedy_generation import generate_greedily, transcribe
 from speechmix.extensions.grounding.readers import find_reader
 from speechmix.extensions.grounding.windows import DecodedWindow, decode_windows

@@ -25,11 +25,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from speechmix.files.cache_keys import versions
 from speechmix.files.text_files import write_csv
-from speechmix.files.versions import versions
 from speechmix.mixing.passes.request import MixRequest
 from speechmix.runs.results.run_folder import CONTRIBUTIONS, RunFolder
-from speechmix.runs.results.table_writer import TableWriter
+from speechmix.runs.results.tidy_tables import TableWriter
 
 MEASURES = ("value_zeroing", "attention", "attention_norm")
 TWIN_CLIPS = 40  # of each twin but the first, as `speechmix study` has it

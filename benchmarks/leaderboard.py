@@ -27,8 +27,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from speechmix.evaluation.statistics.intervals import FEWEST_GROUPS
-from speechmix.evaluation.statistics.sign_flips import corrected_p
+from speechmix.evaluation.statistics.intervals import FEWEST_GROUPS, corrected_p
 
 GROUPS, ROWS = (5, 8, 10, 12, 15, 20, 60), (4, 12)
 CASES = ("spearman", "alike", "top 1", "skewed", "as length")

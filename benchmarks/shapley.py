@@ -22,9 +22,9 @@ import transformers
 
 import speechmix
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.decision_margins import RemovalMargins
 from speechmix.interventions.input_ablation import build_word_removals
 from speechmix.interventions.removals import change_inputs
+from speechmix.interventions.shapley import RemovalMargins
 
 FILL = "unk"
 

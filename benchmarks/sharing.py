@@ -23,7 +23,7 @@ import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.extensions.probing.positions import read_item_states
 from speechmix.inputs import bundled
-from speechmix.interventions.cue_ablation import ablate_with_control
+from speechmix.interventions.value_knock_out import ablate_with_control
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -22,7 +22,7 @@ from study import SHAPES, model_of
 import speechmix
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
-from speechmix.interventions.cue_ablation import ablate_with_control
+from speechmix.interventions.value_knock_out import ablate_with_control
 from speechmix.runs.score_clips import score_clips
 
 

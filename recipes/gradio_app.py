@@ -17,7 +17,7 @@ from pathlib import Path
 import speechmix
 from speechmix.extensions.app import clip_changes, measurements
 from speechmix.inputs import bundled
-from speechmix.interventions.audio_removal import SOUND_FILLS
+from speechmix.interventions.removals import SOUND_FILLS
 from speechmix.reporting import plots
 
 load = lru_cache(maxsize=4)(speechmix.load)

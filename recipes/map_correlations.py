@@ -28,7 +28,7 @@ from speechmix.files.names import safe_name
 from speechmix.files.text_files import read_text, write_csv
 from speechmix.reporting.plots.correlation_curves import correlation_figure
 from speechmix.reporting.plots.figure_style import write_figure
-from speechmix.runs.journal.item_lines import compute_item_lines, open_request_folder
+from speechmix.runs.journal.stage_lines import compute_item_lines, open_request_folder
 
 MEASURES = (
     "attention attention_norm attention_norm_residual attention_norm_residual_layernorm "

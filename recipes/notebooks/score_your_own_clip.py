@@ -38,7 +38,7 @@ from IPython.display import Audio, display
 
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.evaluation.length_baseline import length_matched_share
+from speechmix.evaluation.cue_contribution import length_matched_share
 from speechmix.inputs import bundled
 from speechmix.reporting import plots
 

@@ -17,8 +17,7 @@ import torch
 from ..errors import InputError, ModelError
 from ..files.cache_keys import digest
 from .binding.bound_layers import Stack, bind_stacks
-from .capture.activation_cache import ActivationCache
-from .capture.model_use import MeasurableModel
+from .capture.model_use import ActivationCache, MeasurableModel
 from .capture.module_access import exclusive_access, list_modules
 from .delta_engine.matrix_products import WeightProducts
 from .families.capabilities import Capabilities

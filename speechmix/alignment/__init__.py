@@ -180,7 +180,7 @@ def place_words(
         from .synthesis_aligner import align_by_synthesis
 
         if model is not None:
-            from ..adapters.generation.decoder_prefix import spoken_language
+            from ..adapters.generation.decoder_text import spoken_language
 
             language = spoken_language(model, language)
         if not language:
@@ -201,7 +201,7 @@ def place_words(
     if method == "ctc":
         return align_by_ctc(model, clip.audio(model.sample_rate), text)
     if method == "transducer":
-        from .transducer import align_by_transducer
+        from .ctc import align_by_transducer
 
         return align_by_transducer(model, clip.audio(model.sample_rate), text)
     from .whisper_attention import align_by_whisper

@@ -26,7 +26,7 @@ _TRUSTED_TEXT_ELSEWHERE = 0.2
 _TRUSTED_ADAPTED = 0.75  # a voice that is learnt makes every text fit better, also a wrong one
 _CLEAN_RANGE_DB = 40.0  # dB between the loud level and the noise, above which noise says nothing
 _FAR_FRAMES = 20  # 100 ms
-# in the units of `speechmix.alignment.warping`: what costs as much more is as good as impossible
+# in the units of `speechmix.alignment.phones`: what costs as much more is as good as impossible
 SURE = 20.0
 _SOUNDING = 0.5  # share of a word's frames
 _TRUSTED_STRETCH = 4.0  # times longer or shorter than the synthesis at the clip's tempo

@@ -3,23 +3,310 @@ ctypes).
 
 In: a text and a voice. Out: a `Speech`: audio, the written words with their times, the phonemes
 with theirs. The same call gives the same bits, in any order, in any process.
+
+Letters that an espeak-ng voice cannot read.
+
+In: the words of a text, and a voice. Out: the words whose letters it names instead of reading them:
+*Chinese letter* for each Japanese kanji, *Cyrillic es* in a French text. espeak-ng itself does not say
+so. Letters of a script that it does not read have names that begin alike, and it says these names in
+the word. Words of a foreign script that it reads in another language (Greek in a French text) are no
+such case.
+
+Bindings of the espeak-ng library by ctypes: synthesis, events and voices.
+
+In: a text, the identifier of a voice, rate and pitch. Out: int16 samples and `Heard` events.
+espeak-ng is GPL-3 and is only called here, at run time. Its synthesis depends on what it spoke
+before (pitch flutter lives in static variables that neither a new voice nor espeak_Terminate
+resets), so the library is loaded afresh for every call (about 4 ms): the same call gives the same
+bits, in any order, in any process.
 """
 
 from __future__ import annotations
 
+import ctypes
 import unicodedata
 from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
+from threading import Lock
+from types import ModuleType
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, MissingExtraError
 from ..inputs.audio.spectrograms import resample
 from ..inputs.words.timed_words import Word
 from .alignment_result import aligned_words
-from .espeak_letters import find_unread_words, is_language_mark
-from .espeak_library import PHONEME, WORD, Heard, data_path, run_synthesis, voice_table
+
+# From espeak-ng's speak_lib.h.
+_SYNCHRONOUS, _PHONEME_EVENTS, _IPA, _DO_NOT_EXIT = 2, 1, 2, 0x8000
+_RATE_PARAMETER, _PITCH_PARAMETER = 1, 3
+_BY_CHARACTER, _UTF8 = 1, 1
+_LIST_END, WORD, PHONEME = 0, 1, 7
+
+Heard = tuple[int, int, int, str]  # an event: type, character position, sample, phoneme
+_lock = Lock()  # one espeak-ng per process
+
+
+class _Id(ctypes.Union):
+    _fields_ = (("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8))
+
+
+class _Event(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("milliseconds", ctypes.c_int),
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("id", _Id),
+    )
+
+
+class _Voice(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("languages", ctypes.c_void_p),
+        ("identifier", ctypes.c_char_p),
+        ("gender", ctypes.c_ubyte),
+        ("age", ctypes.c_ubyte),
+        ("variant", ctypes.c_ubyte),
+        ("unused", ctypes.c_ubyte),
+        ("score", ctypes.c_int),
+        ("spare", ctypes.c_void_p),
+    )
+
+
+_Callback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.POINTER(_Event)
+)
+
+
+def run_synthesis(
+    text: str, voice: str, rate: int, pitch: int
+) -> tuple[np.ndarray, list[Heard], int]:
+    """Return int16 samples, events (type, character position, sample, phoneme) and the sample
+    rate."""
+    chunks: list[np.ndarray] = []
+    events: list[Heard] = []
+
+    @_Callback  # type: ignore[untyped-decorator]  # of ctypes, known when this runs
+    def collect(
+        samples: ctypes._Pointer[ctypes.c_short], count: int, listed: ctypes._Pointer[_Event]
+    ) -> int:
+        if samples and count > 0:
+            chunks.append(np.ctypeslib.as_array(samples, (count,)).copy())
+        index = 0
+        while listed[index].type != _LIST_END:
+            event = listed[index]
+            phoneme = event.id.string.decode("utf-8", "ignore") if event.type == PHONEME else ""
+            events.append((event.type, event.text_position - 1, event.sample, phoneme))
+            index += 1
+        return 0
+
+    with _open_library_copy() as (library, native_rate):
+        library.espeak_SetSynthCallback(collect)
+        status = library.espeak_SetVoiceByName(voice.encode())
+        library.espeak_SetParameter(_RATE_PARAMETER, rate, 0)
+        library.espeak_SetParameter(_PITCH_PARAMETER, pitch, 0)
+        encoded = text.encode()
+        size = ctypes.c_size_t(len(encoded) + 1)
+        status = status or library.espeak_Synth(
+            encoded, size, 0, _BY_CHARACTER, 0, _UTF8, None, None
+        )
+    if status != 0 or not chunks:
+        raise InputError(
+            f"espeak-ng voice {voice!r} could not speak {text!r} (status {status}): try another "
+            "voice"
+        )
+    return np.concatenate(chunks), events, native_rate
+
+
+@lru_cache(maxsize=1)
+def voice_table() -> dict[str, tuple[str, str]]:
+    """Language code -> (name, identifier); where several voices speak a language, the one espeak-ng
+    prefers."""
+    preferred: dict[str, tuple[int, str, str]] = {}
+    with _open_library_copy() as (library, _):
+        library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_Voice))
+        listed = library.espeak_ListVoices(None)
+        index = 0
+        while listed[index]:
+            voice = listed[index].contents
+            index += 1
+            name, identifier = voice.name.decode(), voice.identifier.decode()
+            for priority, code in _parse_languages(voice.languages):
+                if code not in preferred or priority < preferred[code][0]:
+                    preferred[code] = (priority, name, identifier)
+    return {code: (name, identifier) for code, (_, name, identifier) in sorted(preferred.items())}
+
+
+def _parse_languages(address: int) -> Iterator[tuple[int, str]]:
+    """Read espeak-ng's list of a voice's languages: (priority byte, code, NUL) repeated, then a
+    NUL."""
+    while priority := ctypes.string_at(address, 1)[0]:
+        code = ctypes.string_at(address + 1)
+        yield priority, code.decode()
+        address += len(code) + 2
+
+
+def _loader() -> ModuleType:
+    try:
+        import espeakng_loader
+    except ImportError as error:
+        raise MissingExtraError(
+            "espeakng-loader", "synthesis", "speech synthesis with word times"
+        ) from error
+    loader: ModuleType = espeakng_loader
+    return loader
+
+
+def data_path() -> Path:
+    """Return the folder of espeak-ng's voices and dictionaries."""
+    return Path(_loader().get_data_path())
+
+
+@contextmanager
+def _open_library_copy() -> Iterator[tuple[ctypes.CDLL, int]]:
+    """Load espeak-ng with untouched static variables; yield it and its sample rate; unload it."""
+    loader = _loader()
+    with _lock:
+        library = ctypes.CDLL(str(loader.get_library_path()))
+        try:
+            options = _PHONEME_EVENTS | _IPA | _DO_NOT_EXIT
+            native_rate = library.espeak_Initialize(
+                _SYNCHRONOUS, 0, str(data_path()).encode(), options
+            )
+            if native_rate <= 0:
+                raise InputError(
+                    f"espeak-ng found no voices in {data_path()}: reinstall espeakng-loader in a "
+                    "shorter path"
+                )
+            library.espeak_ng_SetRandSeed(ctypes.c_long(1))  # else the seed is the time of day
+            yield library, native_rate
+        finally:
+            library.espeak_Terminate()
+            _close_library(library)
+
+
+def _close_library(library: ctypes.CDLL) -> None:
+    import _ctypes
+
+    close = getattr(
+        _ctypes, "dlclose" if hasattr(_ctypes, "dlclose") else "FreeLibrary"
+    )  # the latter on Windows
+    close(library._handle)
+
+
+_LAST_LATIN = "\u024f"
+_RATE, _PITCH = 300, 50
+_MIN_NAME_PHONEMES = (
+    4  # that the names of all letters of a script share; native letters share 0 or 1
+)
+_MIN_SPELLED_LETTERS = 3  # of a Latin word that is spelled; "pc" may be an abbreviation
+_STRESS_MARKS = str.maketrans("", "", "ˈˌ-")
+
+
+def find_unread_words(tokens: Sequence[str], voice: str, *, switches: bool) -> list[str]:
+    """Return the words that a voice, an espeak-ng identifier, would spell by the names of their
+    letters.
+
+    `switches` says that the voice speaks some of them in another language: else no Latin word is
+    spelled.
+
+    Examples
+    --------
+    >>> from speechmix.alignment.espeak import voice_name
+    >>> find_unread_words(["わたし", "日本", "λόγος"], voice_name("ja"), switches=True)
+    ['日本']
+    """
+    return [
+        token
+        for token in dict.fromkeys(tokens)
+        if (switches or not token.isascii()) and _is_spelled(token, voice)
+    ]
+
+
+def is_language_mark(name: str) -> bool:
+    """Whether a phoneme event says that another language begins: "(en)", or cut to "(en-gb-x".
+
+    Examples
+    --------
+    >>> is_language_mark("(en)"), is_language_mark("l")
+    (True, False)
+    """
+    return name.startswith("(")
+
+
+def _is_spelled(token: str, voice: str) -> bool:
+    letters = [letter for letter in token if letter.isalpha()]
+    foreign = [letter for letter in letters if letter > _LAST_LATIN]
+    if any(
+        _shared_name_length(_script_letters(letter), voice) >= _MIN_NAME_PHONEMES
+        for letter in foreign
+    ):
+        spoken = _letter_phonemes(token, voice)[0]
+        return any(_contains(spoken, _letter_phonemes(letter, voice)[0]) for letter in foreign)
+    # A voice of another script may spell a Latin word, letter by letter, in English.
+    if foreign or len(letters) < _MIN_SPELLED_LETTERS or token.isupper():
+        return False
+    spoken, switches = _letter_phonemes(token, voice)
+    return switches and spoken == tuple(
+        name for letter in letters for name in _letter_phonemes(letter, voice)[0]
+    )
+
+
+@lru_cache(maxsize=4096)
+def _letter_phonemes(text: str, voice: str) -> tuple[tuple[str, ...], bool]:
+    """Phonemes of a text, without stress, and whether the voice speaks another language in it."""
+    try:
+        _, events, _ = run_synthesis(text, voice, _RATE, _PITCH)
+    except InputError:  # it says nothing
+        return (), False
+    names = [name for kind, _, _, name in events if kind == PHONEME and name]
+    phonemes = tuple(name.translate(_STRESS_MARKS) for name in names if not is_language_mark(name))
+    return phonemes, any(map(is_language_mark, names))
+
+
+@lru_cache(maxsize=256)
+def _script_letters(letter: str) -> tuple[str, ...]:
+    """Five letters of the same script, far apart in its part of Unicode."""
+    first = ord(letter) // 256 * 256
+    letters = [
+        other
+        for other in map(chr, range(first, first + 256))
+        if unicodedata.category(other) in ("Lo", "Ll") and _script(other) == _script(letter)
+    ]
+    return tuple(letters[index * (len(letters) - 1) // 4] for index in range(5)) if letters else ()
+
+
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "").replace("-", " ").partition(" ")[0]
+
+
+@lru_cache(maxsize=256)
+def _shared_name_length(letters: tuple[str, ...], voice: str) -> int:
+    """Number of phonemes that a voice's names of these letters have in common at the start."""
+    readings = [_letter_phonemes(letter, voice)[0] for letter in letters]
+    count = 0
+    for phonemes in zip(*readings, strict=False):
+        if len(set(phonemes)) > 1:
+            break
+        count += 1
+    return count
+
+
+def _contains(spoken: tuple[str, ...], name: tuple[str, ...]) -> bool:
+    return any(
+        spoken[start : start + len(name)] == name for start in range(len(spoken) - len(name) + 1)
+    )
+
 
 RATES = (80, 450)  # words per minute that espeak-ng accepts without its own speed-up
 PITCHES = (0, 99)

@@ -5,6 +5,12 @@ returns distances between the frames of another clip and sounds, in the units of
 speakers' (`synthesis_distances`). As in the monophone stage of the Montreal Forced Aligner
 (McAuliffe et al. 2017) a sound is a third of a phoneme, and a mixture of Gaussians its model
 (scikit-learn's, diagonal covariance).
+
+Run small matrix products on one thread.
+
+The aligner's arrays are a few hundred rows. On two cores that something else uses, too, threads
+took three to four times the processor time of one thread, to the same word times; and an alignment
+does not depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -16,12 +22,18 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ..errors import InputError
 from ..files.whole_files import whole_file
 from ..inputs.words.timed_words import Word
 from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, standardise_cepstra
-from .threads import run_on_one_thread
+
+
+def run_on_one_thread() -> threadpool_limits:
+    """A context in which BLAS and OpenMP (numpy, scipy, scikit-learn) compute on one thread."""
+    return threadpool_limits(limits=1)
+
 
 Sound = tuple[str, int]  # a phoneme (IPA) and its third: 0, 1, 2; WHOLE stands for all of it
 

@@ -6,25 +6,40 @@ The published protocol (Mohebbi et al. 2023): silence and padding are left out a
 over what remains; with a map per head, each head's rows are normalised first and heads averaged
 after. In a decoder the target rows are the positions that *predict* the target's tokens, the cue
 columns those that *hold* the cue's (of all its words: determiner and noun for the verb).
+
+What a word gets because it is long: the baseline that word-level Value Zeroing needs.
+
+Zeroing a whole word changes the target by an amount that grows with the word's frames, and cosine
+distance grows with the square of the change; attention and attention norm are means per frame and
+do not grow. So a word of n_j frames that is no different from others is expected to get
+
+    share_j = n_j^b / sum_k n_k^b        b = 2: Value Zeroing, cosine;  1: euclidean, manhattan;  0: means over a word's frames
+
+In random models b was measured as 1.9 to 2.0 for Value Zeroing; `length_exponent` measures it on
+maps at hand. Where every unit is one token (decoders), all three are the same.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TypeGuard, cast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 import numpy as np
 
 from ..adapters.generation.token_sequence import written_label
 from ..errors import InputError
 from ..inputs.words.cue_and_target import Cue, CueRequest, cue_words, find_cue
-from ..inputs.words.sentence_word import TextWord
 from ..inputs.words.spans import Span
 from ..inputs.words.timed_words import Word
-from ..inputs.words.unit_roles import find_unit_role, requested_unit, role_units
-from ..inputs.words.word_lookup import WordRequest, find_word
+from ..inputs.words.unit_tiers import find_unit_role, requested_unit, role_units
+from ..inputs.words.word_lookup import TextWord, WordRequest, find_word
+from ..mixing.maps.measure_registry import find_facts
 from ..mixing.maps.mixing_map import MixingMap
+
+if TYPE_CHECKING:
+    from ..mixing.maps.mixing_map import MixingMap
+
 
 # Rows of a map that a contribution is of, as consoles, tables and figures name them.
 ROW_NAMES = {"target": "target rows", "deciding": "deciding row"}
@@ -68,7 +83,7 @@ def cue_contribution(
     cue : int, str, (str, int), or a sequence of these
         Index into the clip's words, as `clip.cue` gives it, or the word ("les", "les:2") as `Clip`
         takes it; of a cue of several words all of them, whose columns are summed. ``"phone:m:2"``:
-        a phone or syllable (`speechmix.inputs.words.unit_roles`), in a decoder the tokens of its
+        a phone or syllable (`speechmix.inputs.words.unit_tiers`), in a decoder the tokens of its
         word. For a map of prepared inputs, where spans were given directly, indices into those spans.
     target : int, str or (str, int)
         Likewise, one word.
@@ -273,3 +288,53 @@ def _list_words(spans: Sequence[Span], mixing_map: MixingMap) -> Sequence[Word |
         start = words[-1].stop + 1 if words else 0
         words.append(TextWord(text, start, start + len(text)))
     return words
+
+
+def length_matched_share(mixing_map: MixingMap, *, cue: CueRequest) -> float:
+    """Return the expected share of words of the cue's length.
+
+    It is NaN for a measure without a known exponent. Silence and padding are left out, as in
+    `cue_contribution`, whose cues it takes. The shares of several words, which are removed one by
+    one, are summed.
+    """
+    facts = find_facts(mixing_map.measure)
+    exponents = facts.length_exponent if facts else {}
+    exponent = exponents.get(
+        "", exponents.get(mixing_map.provenance.get("distance", "cosine"), np.nan)
+    )
+    units_map = mixing_map.without("silence", "padding")
+    weights = np.array([float(len(source)) for source in units_map.sources]) ** exponent
+    return float(weights[cue_columns(units_map, cue, mixing_map)].sum() / weights.sum())
+
+
+def length_exponent(maps: Iterable[MixingMap]) -> float:
+    """Fit the slope of log share against log frames, within rows, without the target; NaN if
+    nothing varies.
+
+    Parameters
+    ----------
+    maps : iterable of MixingMap
+        Of one measure; several clips, all layers. Those of random twins show what length alone
+        does.
+    """
+    log_lengths, log_shares = [], []
+    for mixing_map in maps:
+        words = mixing_map.without("silence", "padding").mean_heads().normalized()
+        frames = np.log([max(len(source), 1) for source in words.sources])
+        for row, target in enumerate(words.targets):
+            other_columns = [
+                j
+                for j, source in enumerate(words.sources)
+                if target.word is None or source.word != target.word
+            ]
+            if len(other_columns) < 2:
+                continue
+            for layer in words.scores[:, row, other_columns].astype(float):
+                if (layer > 0).all() and np.isfinite(layer).all():
+                    log_lengths.append(frames[other_columns] - frames[other_columns].mean())
+                    log_shares.append(np.log(layer) - np.log(layer).mean())
+    if not log_lengths or np.ptp(np.concatenate(log_lengths)) < 1e-9:
+        return float("nan")
+    from scipy.stats import linregress
+
+    return float(linregress(np.concatenate(log_lengths), np.concatenate(log_shares)).slope)

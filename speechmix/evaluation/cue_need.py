@@ -1,6 +1,6 @@
 """Loss of the target's spelling when the cue's values are zeroed, against a control word.
 
-In: the ablation table of a run (`interventions.cue_ablation.ablate_with_control`), of trained models,
+In: the ablation table of a run (`interventions.value_knock_out.ablate_with_control`), of trained models,
 with the groups that clips belong to. Out: for each model and stack the share of clips spelled
 right, intact and without the cue; what is lost, with its interval; and a verdict. Contribution says
 what a state is made of, need what the decision depends on: neither follows from the other.
@@ -14,6 +14,8 @@ trial:
 
 Else the result is inconclusive (""): with few groups nothing else is possible. To say "not needed"
 of one stack takes 59 groups without a loss, because 0.95^59 = 5 %.
+
+How well the scores of one row point to its cue: share, average precision, and what chance gives.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..interventions.cue_ablation import CONTROL, CUE
-from .statistics.claim_rule import FEWEST_CLAIM_GROUPS
+from ..errors import InputError
+from ..interventions.value_knock_out import CONTROL, CUE
 from .statistics.intervals import (
     FEWEST_GROUPS,
     LEVEL,
@@ -34,6 +36,7 @@ from .statistics.intervals import (
     mean_intervals,
     proportion_interval,
 )
+from .statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS
 
 CHANCE_PERCENT = 50.0  # % of clips, between two spellings
 CHANCE_MARGIN_POINTS = (
@@ -192,3 +195,65 @@ def measure_layer_need(
         }
         rows.append({**dict(zip((*by, "layer"), key, strict=True)), **values})
     return pd.DataFrame(rows).astype({"layer": int})
+
+
+def dot_product(shares: np.ndarray, cue: np.ndarray) -> np.ndarray:
+    """Return the share [...] of the cue columns (bool [K]) in rows [..., K] that sum to one.
+
+    Examples
+    --------
+    >>> float(dot_product(np.array([0.5, 0.2, 0.3]), np.array([True, False, True])))
+    0.8
+    """
+    shares, cue = _check_shapes(shares, cue)
+    cue_shares: np.ndarray = shares[..., cue].sum(axis=-1)
+    return cue_shares
+
+
+def average_precision(scores: np.ndarray, cue: np.ndarray) -> np.ndarray:
+    """Average the precision at each cue column; only the order of the scores matters.
+
+    Scores are [..., K], the cue is bool [K]. The result [...] lies between the share of cue columns
+    (or less) and 1; it is NaN for a row with a score that is not finite.
+
+    Examples
+    --------
+    >>> cue = np.array([True, False, True, False])
+    >>> float(average_precision(np.array([0.4, 0.3, 0.2, 0.1]), cue)).__round__(3)  # (1/1 + 2/3) / 2
+    0.833
+    >>> float(average_precision(np.array([0.25, 0.25, 0.25, 0.25]), cue))
+    0.5
+    """
+    scores, cue = _check_shapes(scores, cue)
+    is_above = scores[..., None, :] >= scores[..., cue][..., :, None]  # [..., cue columns, K]
+    precision = is_above[..., cue].sum(axis=-1) / np.maximum(is_above.sum(axis=-1), 1)
+    return np.where(np.isfinite(scores).all(axis=-1), precision.mean(axis=-1), np.nan)
+
+
+def chance_level(cue: np.ndarray) -> dict[str, float]:
+    """Return the expected metrics of an uninformed row: equal shares, or columns in random order.
+
+    Examples
+    --------
+    >>> chance_level(np.array([True, False]))
+    {'dot_product': 0.5, 'average_precision': 0.75}
+    """
+    column_count, cue_count = len(cue), int(np.count_nonzero(cue))
+    rank = np.arange(1, column_count + 1)
+    # At each place: the cue column that is there, and the others that are expected above it.
+    expected_precision = (1 + (rank - 1) * (cue_count - 1) / max(column_count - 1, 1)) / rank
+    return {
+        "dot_product": cue_count / column_count,
+        "average_precision": float(expected_precision.mean()),
+    }
+
+
+def _check_shapes(scores: np.ndarray, cue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scores, cue = np.asarray(scores, dtype=float), np.asarray(cue, dtype=bool)
+    if cue.ndim != 1 or scores.shape[-1:] != cue.shape or not cue.any():
+        raise InputError(
+            "expected scores [..., K] and a cue of K booleans, at least one of them true; found "
+            f"{scores.shape} and "
+            f"{cue.shape} with {np.count_nonzero(cue)} true"
+        )
+    return scores, cue

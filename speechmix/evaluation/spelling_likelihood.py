@@ -17,8 +17,7 @@ import torch
 
 from ..adapters.capture.device_copy import inputs_to_device
 from ..adapters.capture.encoder_cache import run_encoder
-from ..adapters.generation.decoder_prefix import require_transcription
-from ..adapters.generation.decoder_text import decoder_tokens
+from ..adapters.generation.decoder_text import decoder_tokens, require_transcription
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.numerics import ctc_log_probability

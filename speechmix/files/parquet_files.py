@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .recorded_checksums import check_recorded
+from .whole_files import check_recorded
 
 if TYPE_CHECKING:
     import pandas as pd

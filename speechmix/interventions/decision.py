@@ -11,36 +11,201 @@ In: a model and a clip, sentence or prepared inputs. Out: a `Decision` with its 
 
 These are `measures.objectives` ("contrast" and "log_probability"), which gradient measures
 differentiate.
+
+Sources: what an intervention can take away from a stack, a word, several together, or a token.
+
+In: the spans of a stack. Out: `Source`s, each with its positions.
+
+Read the target's sub-token probabilities and margin from the logits.
+
+In: a `Decision` and the logits of the clip as it is. Out: `Reading`s, which say at which rows of
+any logits of the clip the probability of which token is read:
+
+    arg-max     tokens that the intact model finds likeliest where the target is predicted; of a CTC model, at its own frames
+    transcript  the target's own tokens there; of a CTC model its letters, at their frames on the best path through the clip
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import CausalLMOutput
 
 from ..adapters.capture.device_copy import inputs_to_device
 from ..adapters.capture.encoder_cache import run_encoder, wrap_encoder_states
+from ..adapters.capture.forward_pass import Capture, use_attention
+from ..adapters.generation.emission_paths import best_ctc_path
 from ..adapters.generation.model_inputs import PreparedInputs
 from ..adapters.model import Model
-from ..adapters.patching.shared_encoder import share_encoder_states
+from ..adapters.patching.patched_runs import share_encoder_states
 from ..adapters.transformers_types import ModelOutput
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..inputs.sentences.sentence import Sentence
 from ..inputs.words.cue_and_target import cue_words
+from ..inputs.words.multipart_words import join_words
+from ..inputs.words.spans import Span
+from ..inputs.words.words_in_text import locate_target
+from ..mixing.maps.numerics import ctc_log_probability
 from ..mixing.measures.objectives import resolve_objective
 from ..mixing.measures.token_objectives import Objective, token_objective
 from ..mixing.passes.item_view import Item
-from ..mixing.passes.masked_target import is_masked_model, replace_target_by_mask
 from ..mixing.passes.request import TEXT_UNITS, MixRequest, ObjectiveOption
-from ..mixing.passes.view_kinds import make_view
-from .removable_sources import Source, audio_frame_spans, join_sources, removable_sources
+from ..mixing.passes.view_kinds import is_masked_model, make_view, replace_target_by_mask
 from .removals import RowIndices
 from .runner import run_inputs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..adapters.generation.model_inputs import AudioTokens
+    from ..adapters.model import Model
+    from ..mixing.passes.item_view import Item, View
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an intervention removes from a stack: a word, several together, or a token.
+
+    `index` counts the item's words (of several, the first); of a token it is the position, of
+    prepared inputs the unit of the stack. `positions` are frames or tokens of the stack; `members`,
+    of several words, each by itself. `word_index` is the word that this is, or that a token belongs
+    to; None for several words and prepared inputs.
+    """
+
+    index: int
+    label: str
+    positions: tuple[int, ...]
+    members: tuple[Source, ...] = ()
+    word_index: int | None = None
+
+    @property
+    def word_indices(self) -> tuple[int, ...]:
+        """Indices of all its words."""
+        return tuple(member.index for member in self.members) or (self.index,)
+
+
+def join_sources(sources: tuple[Source, ...]) -> Source:
+    """Join several words to one source."""
+    positions = tuple(position for source in sources for position in source.positions)
+    return Source(
+        sources[0].index, " ".join(source.label for source in sources), positions, sources
+    )
+
+
+def words_as_sources(spans: Sequence[Span], words: Sequence[str] | None) -> tuple[Source, ...]:
+    """Join spans to sources by word, without spans of no word; each by itself without words."""
+    if words is None:
+        return tuple(Source(i, span.label, tuple(span.positions)) for i, span in enumerate(spans))
+    positions: dict[int, list[int]] = {}
+    for span in spans:
+        if span.word is not None:
+            positions.setdefault(span.word, []).extend(span.positions)
+    return tuple(
+        Source(word, words[word], tuple(positions[word]), word_index=word)
+        for word in sorted(positions)
+    )
+
+
+def audio_and_answer_sources(
+    spans: Sequence[Span], words: Sequence[str], answer_position: int
+) -> tuple[Source, ...]:
+    """List the words of an audio language model's decoder: in the audio, then in the answer with
+    the next indices.
+
+    Examples
+    --------
+    >>> said_twice = [Span(3, 9, "les", word=0), Span(12, 13, "les", "token", 0)]
+    >>> [(source.index, source.label, source.positions[0]) for source in audio_and_answer_sources(said_twice, ["les"], 12)]
+    [(0, 'les', 3), (1, 'les (written)', 12)]
+    """
+    audio_sources = words_as_sources(
+        [span for span in spans if span.start < answer_position], words
+    )
+    answer_sources = words_as_sources(
+        [span for span in spans if span.start >= answer_position], words
+    )
+    return audio_sources + tuple(
+        replace(source, index=len(words) + source.index, label=f"{source.label} (written)")
+        for source in answer_sources
+    )
+
+
+def tokens_as_sources(spans: Sequence[Span]) -> tuple[Source, ...]:
+    """List the tokens of a text as sources, without special tokens."""
+    return tuple(
+        Source(span.start, span.label, tuple(span.positions), word_index=span.word)
+        for span in spans
+        if span.word is not None
+    )
+
+
+def removable_sources(model: Model, view: View, units: str) -> dict[str, tuple[Source, ...]]:
+    """List the sources ("word" or "token") of each stack that can be removed from an item; its view
+    is prepared for all stacks."""
+    words = None if view.item is None else [word.text for word in view.item.words or ()]
+    sources = {
+        stack: tokens_as_sources(view.sources(stack))
+        if units == "token" and words is not None
+        else words_as_sources(view.sources(stack), words)
+        for stack in model.capabilities.prepared_stacks
+    }
+    audio_tokens = view.prepared.audio_tokens
+    if audio_tokens is not None and audio_tokens.answer_position is not None and words is not None:
+        sources["decoder"] = audio_and_answer_sources(
+            view.sources("decoder"), words, audio_tokens.answer_position
+        )
+    elif audio_tokens is not None and not sources["encoder"]:
+        sources["encoder"] = _audio_frame_sources(model, view.prepared.inputs, audio_tokens)
+    return sources
+
+
+def audio_frame_spans(model: Model, item: Item) -> list[list[tuple[int, int]]] | None:
+    """Return each frame of prepared audio as a span; None for other items, whose words or tokens
+    are the sources."""
+    if not model.capabilities.has_shared_features or not isinstance(item, Mapping):
+        return None
+    sound_input, rows = torch.as_tensor(next(iter(item.values()))), model.family.feature_rows
+    if model.family.is_traced:  # how features become frames is not in the table
+        return [[(frame, frame + 1)] for frame in range(_count_frames(model, item))]
+    n_samples = sound_input.shape[-1] if rows is None else rows[0] * sound_input.shape[1] + rows[1]
+    grid = model.grid(n_samples)
+    return [grid.position_ranges([(frame, frame + 1)]) for frame in range(grid.n_frames)]
+
+
+def _count_frames(model: Model, inputs: Mapping[str, object]) -> int:
+    """Run the encoder of prepared inputs, and count its frames."""
+    counts: list[int] = []
+    tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
+    with (
+        model.in_use(model.state_dtype),
+        torch.no_grad(),
+        use_attention(model.module, model.readable_attention),
+        Capture(
+            [model.stacks["encoder"]], lambda block: counts.append(block.n_sources), layers=(0,)
+        ),
+    ):
+        moved = inputs_to_device(tensors, model.device, model.state_dtype)
+        model.family.run(model.base, moved, ("encoder",))
+    return counts[0]
+
+
+def _audio_frame_sources(
+    model: Model, inputs: Mapping[str, Tensor], audio_tokens: AudioTokens
+) -> tuple[Source, ...]:
+    """Return each frame that became a position of an audio language model's decoder as a source.
+
+    The projector may have padded its last step."""
+    count = audio_tokens.n_windows * audio_tokens.frames
+    if model.family.feature_rows is not None:
+        count = min(count, inputs["input_features"].shape[1])
+    return tuple(Source(frame, str(frame), (frame,)) for frame in range(count))
+
 
 # Names of inputs: audio features, tokens of a decoder, and encoder states in place of the audio.
 _FEATURES_INPUT, _DECODER_IDS_INPUT, ENCODER_STATES = (
@@ -291,3 +456,113 @@ class Decision:
         return tuple(
             group[0] if len(group) == 1 else join_sources(group) for group in source_groups if group
         )
+
+
+ARG_MAX, TRANSCRIPT, MARGIN, TEXT = READINGS = ("arg-max", "transcript", "margin", "text")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Probabilities of a word's sub-tokens; `name` is "arg-max" or "transcript".
+
+    By sub-token, `rows` are one row, or the frames of a letter, over which the mean is taken, and
+    `ids` say which token is read there.
+    """
+
+    name: str
+    rows: list[list[int]]
+    ids: list[int]
+
+    def of(self, logits: Tensor) -> list[float]:
+        """Return the probability of each sub-token from logits [T, V]."""
+        return [
+            logits[rows].softmax(dim=-1)[:, token].mean().item()
+            for rows, token in zip(self.rows, self.ids, strict=True)
+        ]
+
+
+def list_readings(decision: Decision, intact_logits: Tensor) -> list[Reading]:
+    """List the readings of a clip's target in the logits [T, V] of the clip as it is; an InputError
+    if the target has no token, or no frame."""
+    clip = require_clip(decision)
+    if decision.prepared.tokens is None:
+        frames = _target_frames(decision, clip)
+        labels, label_indices = target_labels(decision, clip)
+        paths, _ = best_ctc_path(
+            intact_logits.float().log_softmax(dim=-1).cpu(),
+            labels,
+            blank=decision.model.config.pad_token_id,
+        )
+        target_frames = [paths[label_index] for label_index in label_indices]
+        transcript_reading = Reading(
+            TRANSCRIPT, target_frames, [labels[label_index] for label_index in label_indices]
+        )
+        rows = [[frame] for frame in frames]
+    else:
+        tokens = decision.prepared.tokens
+        label_indices = [
+            label_index
+            for label_index, word in enumerate(tokens.words[: len(tokens.ids)])
+            if word == clip.target
+        ]
+        rows = [[label_index - 1] for label_index in label_indices]
+        transcript_reading = Reading(
+            TRANSCRIPT, rows, [tokens.ids[label_index] for label_index in label_indices]
+        )
+    return [
+        Reading(ARG_MAX, rows, [int(intact_logits[row].argmax()) for (row,) in rows]),
+        transcript_reading,
+    ]
+
+
+def read_values(
+    decision: Decision, readings: Sequence[Reading], logits: Tensor
+) -> dict[str, list[float]]:
+    """Read the values of a target from logits [T, V]: for each reading, a number per sub-token."""
+    values = {reading.name: reading.of(logits) for reading in readings}
+    values[MARGIN] = [decision.compute_margins(CausalLMOutput(logits=logits[None])).item()]
+    if decision.prepared.tokens is None:
+        clip, model = require_clip(decision), decision.model
+        labels = model.tokenizer(_clip_text(clip)).input_ids
+        scores = logits.log_softmax(dim=-1)
+        values[TEXT] = [ctc_log_probability(scores, labels, blank=model.config.pad_token_id).item()]
+    return values
+
+
+def require_clip(decision: Decision) -> Clip:
+    """Return the clip of a decision; an InputError if it is about a text, or prepared inputs."""
+    if not isinstance(decision.item, Clip):
+        raise InputError(f"{decision.name}: expected a clip, whose sound can be silenced")
+    return decision.item
+
+
+def _clip_text(clip: Clip) -> str:
+    return clip.text or join_words(clip.spoken_words)
+
+
+def _target_frames(decision: Decision, clip: Clip) -> tuple[int, ...]:
+    frames = [
+        source.positions for source in decision.sources["encoder"] if source.index == clip.target
+    ]
+    if not frames:
+        raise InputError(f"{clip.name}: the target has no frame to be read at")
+    return frames[0]
+
+
+def target_labels(decision: Decision, clip: Clip) -> tuple[list[int], list[int]]:
+    """Return the labels of the whole text, and the indices of the target's labels."""
+    text, tokenizer = _clip_text(clip), decision.model.tokenizer
+    span = locate_target(clip.words or (), clip.target or 0, text, where=clip.name)
+    labels = list(tokenizer(text).input_ids)
+    target_labels, remaining_labels = (
+        list(tokenizer(text_piece).input_ids)
+        for text_piece in (text[slice(*span)], text[span[0] :].rstrip())
+    )
+    # Counted from the end: a space before the target may be a label of its own.
+    start = len(labels) - len(remaining_labels)
+    if not target_labels or labels[start : start + len(target_labels)] != target_labels:
+        raise InputError(
+            f"{clip.name}: the letters of {text[slice(*span)]!r} are not labels of their own in "
+            "this model"
+        )
+    return labels, list(range(start, start + len(target_labels)))

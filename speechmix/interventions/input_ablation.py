@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap
-from ..mixing.passes.requested_spans import segment_item
-from .audio_removal import SOUND_FILLS
+from ..mixing.passes.request import segment_item
 from .decision import Decision
-from .removals import SOUND, Removal
+from .removals import SOUND, SOUND_FILLS, TOKEN_FILLS, Removal, token_fills
 from .runner import run_interventions
-from .token_removal import TOKEN_FILLS, token_fills
 from .value_knock_out import build_decision_map, label_row
 
 if TYPE_CHECKING:
     from ..adapters.model import Model
-    from ..inputs.clips.sound_segments import SegmentOption
+    from ..inputs.clips.segments import SegmentOption
     from ..mixing.passes.item_view import Item
     from ..mixing.passes.request import ObjectiveOption
 

@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..adapters.capture.attention_block import Block
 from ..adapters.capture.forward_pass import Capture, use_attention
+from ..adapters.capture.layer_run import Block
 from ..adapters.patching.patches import Patch
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap
-from .decision import Decision
-from .removable_sources import Source
+from .decision import Decision, Source
 from .removals import SOUND, TEXT_IDS, Removal
 from .runner import NO_REMOVAL, run_interventions
 from .value_knock_out import build_decision_map, label_row, layer_windows

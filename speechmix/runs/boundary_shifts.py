@@ -13,14 +13,13 @@ from os import PathLike
 from ..adapters import Model
 from ..errors import InputError, SpeechmixError
 from ..evaluation.boundary_sensitivity import SHIFT_SECONDS, VARIANTS, move_word_boundaries
-from ..evaluation.statistics.even_subset import choose_evenly
+from ..evaluation.statistics.groups import choose_evenly
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.mix import mix_one
 from .results.open_run import StoredRun, open_run
 from .results.run_folder import BOUNDARIES
 from .results.stored_clips import read_clip_maps, read_stored_clip
-from .results.table_writer import TableWriter
-from .results.tidy_tables import contribution_table
+from .results.tidy_tables import TableWriter, contribution_table
 from .scored_run import Run
 
 _OPTIONS = ("measures", "stacks", "layers", "heads", "pooling", "distance", "rounding")

@@ -204,8 +204,7 @@ def _processor_above(folder: Path) -> dict[str, Any]:
         return {}
     from transformers import AutoProcessor
 
-    from ..adapters.loading.checkpoints import NO_CUSTOM_CODE, first_line
-    from ..adapters.loading.processor_files import check_processor_files
+    from ..adapters.loading.checkpoints import NO_CUSTOM_CODE, check_processor_files, first_line
 
     check_processor_files(above)
     try:

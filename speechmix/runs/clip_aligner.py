@@ -17,20 +17,18 @@ from ..files.cache_keys import digest
 from ..files.json_files import Json, read_json_object
 from ..files.shard_assignment import Shard
 from ..files.whole_files import whole_file
+from ..inputs.audio.audio_source import cache_recording
 from ..inputs.audio.byte_ranges import file_signature
-from ..inputs.audio.loading import cache_recording
 from ..inputs.clips.clip import Clip
-from ..inputs.formats.file_tiers import file_tier_names
 from ..inputs.formats.textgrid import write_tiers
+from ..inputs.formats.word_files import file_tier_names
 from .kinds.result_kind import ResultItem
 from .kinds.word_times import WORD_TIMES_KIND, add_stored_words, alignment_options
 from .model_run import ClipOutcome, RunRequest
-from .out_of_memory import memory_errors_named
-from .progress import ALIGN, Progress, show_progress
+from .progress import ALIGN, Progress, memory_errors_named, show_progress
 from .results.clip_result_files import Owner
 from .results.result_store import Key, Results
-from .results.run_folder import RunFolder
-from .results.run_state import RunState
+from .results.run_folder import RunFolder, RunState
 from .results.tidy_tables import clip_facts
 from .shard_merge import FACTS
 

@@ -21,7 +21,7 @@ from ..errors import InputError, SpeechmixError
 from ..evaluation.cue_contribution import cue_contribution
 from ..files.json_files import Json, JsonObject
 from ..inputs.clips.clip import Clip
-from ..inputs.clips.manifest_rows import TEXT_COLUMNS
+from ..inputs.clips.manifests import TEXT_COLUMNS
 from ..inputs.formats.word_items import words_from_items
 from ..inputs.words.unit_tiers import PHONE
 from ..mixing.maps.map_set import Maps

@@ -19,15 +19,13 @@ import pyarrow.compute as pc
 
 from ..errors import InputError
 from ..files.json_files import read_json_object
-from ..files.locks import is_held
 from ..files.shard_assignment import Shard
+from ..files.whole_files import is_held
 from .journal.stage_files import format_indices
 from .kinds.generated_texts import GENERATED
 from .results.clip_result_files import Part, open_part
-from .results.run_folder import RunFolder
-from .results.run_state import COMPLETE
-from .shard_merge import FACTS
-from .shard_record import CompletionRecord, list_shard_labels
+from .results.run_folder import COMPLETE, RunFolder
+from .shard_merge import FACTS, CompletionRecord, list_shard_labels
 
 DONE, AT_WORK, STOPPED, MISSING = "done", "at work", "stopped", "not begun"
 OUTDATED, DAMAGED = "outdated", "damaged"

@@ -38,16 +38,14 @@ from ..inputs.clips.clip_names import refuse_duplicate_names
 from ..mixing.passes.request import MixRequest
 from .executors.executor import Executor, InProcess
 from .kinds.ablation import ABLATION_KIND
-from .kinds.generated_texts import GENERATED_TEXTS_KIND
+from .kinds.generated_texts import GENERATED_TEXTS_KIND, TRANSCRIPTS_KIND
 from .kinds.map_results import CONTRIBUTIONS_KIND, MapOptions
 from .kinds.registry import KINDS, find_kind
 from .kinds.result_kind import ResultKind
-from .kinds.transcripts import TRANSCRIPTS_KIND
 from .progress import Progress
 from .results.map_files import check_maps_dtype
-from .run_job import Loads, RunJob
+from .run_job import CLIPS_BY_LAYER, Loads, RunJob, choose_twin_clips
 from .scored_run import Run
-from .twin_clip_subset import CLIPS_BY_LAYER, choose_twin_clips
 
 
 def score_clips(

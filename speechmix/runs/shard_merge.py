@@ -4,6 +4,8 @@ In: a completion record of each shard (one, where one process did it all), which
 the skipped items and the part files that hold its results. Out: the run's tables, in the order of
 models and clips as they were given, whatever the shards; `run.json` says that they are complete and
 which parts they are made of. Scores are not touched: they are where their part put them.
+
+Completion record of a shard.
 """
 
 from __future__ import annotations
@@ -11,30 +13,116 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..errors import InputError
 from ..files.cache_keys import digest
-from ..files.json_files import JsonObject, read_checked_json
+from ..files.json_files import JsonObject, read_checked_json, write_checked_json
+from ..files.shard_assignment import Shard
 from ..files.text_files import write_csv
+from ..files.whole_files import LOCK
 from ..inputs.clips.clip import Clip
 from ..inputs.words.unit_tiers import PHONE
 from .kinds.ablation import ABLATION_KIND
+from .kinds.generated_texts import TRANSCRIPTS_KIND
 from .kinds.result_kind import FinishedResults, ResultKind
-from .kinds.transcripts import TRANSCRIPTS_KIND
 from .kinds.word_times import WORD_TIMES_KIND, add_stored_words
 from .results.clip_result_files import Owner, Part, open_part
-from .results.run_folder import CONTRIBUTIONS, RunFolder
-from .results.run_state import RunState
+from .results.run_folder import CONTRIBUTIONS, RunFolder, RunState
 from .results.run_times import write_times
-from .results.table_writer import TableWriter
-from .results.tidy_tables import facts_table
-from .shard_record import CompletionRecord
+from .results.tidy_tables import TableWriter, facts_table
+
+
+@dataclass
+class CompletionRecord:
+    """What one shard of a run has done.
+
+    `asked` hashes clips and options of the whole run, which `run.json` has from the start, and its
+    models, once all are loaded: it is the same in all shards of one run. `clips` are part files of
+    its clips, below the run's folder; `models` are pairs of owner and part files; `skipped` has
+    clip, model, reason. `done` counts (clip, model) pairs. `told` hashes all that its results
+    follow from but the models, and is "" where it is of few clips (run_repeat_check.py). `figures`
+    are the pictures of clips, path below the run's folder to (size, hash), where `told` is there.
+    """
+
+    shard: str
+    asked: str
+    clips: list[str] = field(default_factory=list)
+    models: list[tuple[JsonObject, list[str]]] = field(default_factory=list)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    done: int = 0
+    told: str = ""
+    figures: dict[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def made(self) -> JsonObject:
+        """What tables follow from."""
+        return {
+            name: value for name, value in asdict(self).items() if name not in ("told", "figures")
+        }
+
+    def add(self, folder: RunFolder, owner: Owner, parts: Sequence[Part]) -> None:
+        """Note where the results of a model are."""
+        self.models.append((vars(owner), folder.relative(parts)))
+
+    def tell_asked(self, but_models: str) -> None:
+        """Note what the whole run was asked: the hash of clips and options that it began with, and
+        the models it had."""
+        self.asked = f"{but_models}+{digest([owner for owner, _ in self.models])}"
+
+    def is_of(self, but_models: str) -> bool:
+        """Say whether its request was this, as far as is known before models are loaded."""
+        return self.asked.startswith(f"{but_models}+")
+
+    @staticmethod
+    def path(folder: RunFolder, shard: Shard, job: str = "") -> Path:
+        """Return the file of a shard's completion record; that of a job that computes kinds alone
+        is in a folder of its own."""
+        return folder.shards_dir / job / f"{shard.label}.json"
+
+    def write(self, folder: RunFolder, job: str = "") -> None:
+        """Say in the run's folder that the shard is done."""
+        path = folder.shards_dir / job / f"{self.shard}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_checked_json(path, asdict(self))
+
+    @classmethod
+    def read(cls, folder: RunFolder, shard: Shard, job: str = "") -> CompletionRecord | None:
+        """Return the completion record of a shard; None if it is not done, or the record is
+        damaged."""
+        path = cls.path(folder, shard, job)
+        try:
+            marker = cls(**read_checked_json(path)) if path.is_file() else None
+            return None if marker is None or any(len(row) != 2 for row in marker.models) else marker
+        except (InputError, TypeError):
+            return None
+
+
+def list_shard_labels(folder: RunFolder) -> list[str]:
+    """Labels of the shards, of whatever number, that some process has held."""
+    return sorted(
+        path.name.removeprefix(f"{LOCK}-") for path in folder.shards_dir.glob(f"{LOCK}-*-of-*[0-9]")
+    )
+
+
+def list_missing_shards(
+    folder: RunFolder, request_hash: str, count: int, job: str = ""
+) -> list[int]:
+    """Return the shards of a run that are not done, or had another request."""
+    markers = (
+        (index, CompletionRecord.read(folder, Shard(index, count), job))
+        for index in range(1, count + 1)
+    )
+    return [index for index, marker in markers if marker is None or marker.asked != request_hash]
+
 
 FACTS = "facts"  # kind of result: the row of the clip table
 _CLIPS_PER_BATCH = 1_000

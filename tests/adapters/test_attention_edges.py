@@ -11,12 +11,12 @@ import torch
 
 import speechmix
 from speechmix.adapters.capture.forward_pass import Capture, use_attention
-from speechmix.adapters.patching.attention_edges import (
+from speechmix.errors import InputError
+from speechmix.extensions.look_ahead.look_ahead import (
     chunk_edges,
     remove_attention_edges,
     streaming_attention,
 )
-from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from tests.models import inputs_of, shared_models, tiny
 from tests.models.more_families import MORE_FAMILIES, built

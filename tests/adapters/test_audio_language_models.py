@@ -11,8 +11,8 @@ import transformers
 import speechmix
 from speechmix.adapters.binding.meta_model import build_meta_model
 from speechmix.adapters.generation.audio_prompt import locate_audio_tokens
-from speechmix.adapters.generation.audio_token_frames import AudioTokens
-from speechmix.adapters.generation.decoder_text_generation import generate_text
+from speechmix.adapters.generation.model_inputs import AudioTokens
+from speechmix.adapters.generation.text_tokens import generate_text
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs.words.spans import Span
 from tests.models import audio_language_models as tiny

@@ -12,7 +12,7 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 import speechmix
-from speechmix.adapters.binding.norms import Norm
+from speechmix.adapters.binding.layer_components import Norm
 from speechmix.adapters.delta_engine.change_propagator import ChangePropagator
 from speechmix.adapters.delta_engine.sublayer_changes import smooth_activations, taylor_coefficients
 from speechmix.errors import ModelError

@@ -11,7 +11,7 @@ import transformers
 
 import speechmix
 from speechmix.adapters import family_of_type
-from speechmix.adapters.delta_engine.convolution_change import sigmoid_change
+from speechmix.adapters.delta_engine.change_propagator import sigmoid_change
 from speechmix.adapters.families import registry
 from speechmix.errors import ModelError
 from tests import oracle_by_path as oracle

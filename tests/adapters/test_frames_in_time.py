@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture.hidden_states import hidden_states
+from speechmix.adapters.capture.forward_pass import hidden_states
 from tests.models import audio_language_models, shared_models, speech_recognisers
 
 RATE = 16_000

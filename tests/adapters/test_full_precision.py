@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from speechmix.adapters.capture.full_precision import ExactWeightNorm
+from speechmix.adapters.capture.model_use import ExactWeightNorm
 from speechmix.adapters.delta_engine.matrix_products import float32_precision
 from tests.conftest import tiny
 

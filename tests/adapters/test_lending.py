@@ -17,7 +17,7 @@ from speechmix.alignment import place_words
 from speechmix.errors import ModelError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods
 from speechmix.inputs.bundled import clips, models
-from speechmix.interventions.cue_ablation import ablate
+from speechmix.interventions.value_knock_out import ablate
 from tests.conftest import ALL_FAMILIES, build, inputs_of, tiny
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture import memory_check
+from speechmix.adapters.capture import module_access as memory_check
 from speechmix.errors import InputError
 from tests.conftest import build, tiny
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture.hidden_states import hidden_states
+from speechmix.adapters.capture.forward_pass import hidden_states
 from speechmix.adapters.patching.patched_runs import run_patches
 from speechmix.adapters.patching.patches import Patch
 from speechmix.errors import InputError

@@ -11,7 +11,8 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.capture import module_access, weight_conversion
+from speechmix.adapters.capture import module_access
+from speechmix.adapters.capture import module_access as weight_conversion
 from speechmix.errors import ModelError
 from tests.adapters.test_lending import assert_same, state_of
 from tests.conftest import build, inputs_of

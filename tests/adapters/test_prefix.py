@@ -9,10 +9,9 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.generation.decoder_prefix import decoder_prefix
-from speechmix.adapters.generation.decoder_text import decoder_tokens
-from speechmix.adapters.generation.decoder_text_generation import generate_text
+from speechmix.adapters.generation.decoder_text import decoder_prefix, decoder_tokens
 from speechmix.adapters.generation.greedy_generation import generate_greedily, transcribe
+from speechmix.adapters.generation.text_tokens import generate_text
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods
 from tests.conftest import WHISPER

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture.activation_cache import ActivationCache, LRUCache
 from speechmix.adapters.capture.encoder_cache import (
     extract_features,
     run_encoder,
     store_encoder_states,
 )
+from speechmix.adapters.capture.model_use import ActivationCache, LRUCache
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.interventions.cue_ablation import ablate_with_control
+from speechmix.interventions.value_knock_out import ablate_with_control
 from speechmix.mixing.passes.batches import prefetch_inputs
 from tests.conftest import trained
 

@@ -26,7 +26,7 @@ from torch import nn
 
 import speechmix
 from speechmix.adapters import StackSpec, family_of_type
-from speechmix.adapters.binding import projection_check
+from speechmix.adapters.binding import layer_check as projection_check
 from speechmix.adapters.binding.bound_layers import bind_stack
 from speechmix.adapters.binding.self_check import self_check
 from speechmix.adapters.capture import attention_calls

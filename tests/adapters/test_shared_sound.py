@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from speechmix.adapters.capture.encoder_cache import wrap_encoder_states
-from speechmix.adapters.patching.shared_encoder import share_encoder_states
+from speechmix.adapters.patching.patched_runs import share_encoder_states
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.runner import run_inputs
 from tests.conftest import ALL_FAMILIES, inputs_of

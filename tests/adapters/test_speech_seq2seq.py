@@ -12,7 +12,7 @@ import transformers
 
 import speechmix
 from speechmix.adapters.generation.decoder_context import GeneratedText
-from speechmix.adapters.generation.decoder_prefix import decoder_prefix
+from speechmix.adapters.generation.decoder_text import decoder_prefix
 from speechmix.adapters.generation.greedy_generation import generate_greedily, transcribe
 from speechmix.alignment.whisper_attention import align_by_whisper
 from speechmix.errors import AlignmentError, InputError, ModelError

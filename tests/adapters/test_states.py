@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from speechmix.adapters.capture.hidden_states import hidden_states, stacks_with_states
+from speechmix.adapters.capture.forward_pass import hidden_states, stacks_with_states
 from speechmix.errors import InputError
 from tests.conftest import inputs_of, tiny
 

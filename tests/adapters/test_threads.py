@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import speechmix
+from speechmix.adapters.capture.model_use import isolated_random_numbers
 from speechmix.adapters.capture.module_access import exclusive_access
-from speechmix.adapters.capture.random_state import isolated_random_numbers
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.runner import run_inputs
 from tests.conftest import build, inputs_of

@@ -59,7 +59,7 @@ def test_what_does_without_it_works_and_load_names_one_that_cannot_be_imported(b
     code = (
         "import sys, speechmix\n"
         "from speechmix.inputs.words.transcript_accuracy import character_error_rate as rate\n"
-        "from speechmix.files.versions import versions\n"
+        "from speechmix.files.cache_keys import versions\n"
         "print(versions(), rate('livres', 'livre'), sep='\\n')\n"
         "try:\n    speechmix.load(sys.argv[1], device='cpu')\n"
         "except speechmix.errors.ModelError as error:\n    print(error)"
@@ -84,7 +84,7 @@ def test_everything_but_alignment_works_where_it_is_not_installed():
     code = (
         MISSING + "\nimport speechmix\n"
         "from speechmix.inputs.bundled import clips, models\n"
-        "from speechmix.files.versions import versions\n"
+        "from speechmix.files.cache_keys import versions\n"
         "print(versions())\n"
         "model, clip = speechmix.load(models()['tiny-french-ctc'], device='cpu'), clips()[1]\n"
         "print(speechmix.mix(model, clip)['value_zeroing', 'encoder'].scores.shape)\n"

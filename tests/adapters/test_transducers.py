@@ -15,14 +15,17 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.generation.decoder_text_generation import generate_text
+from speechmix.adapters.generation.emission_paths import (
+    align_emissions,
+    decode_emissions,
+    run_along_path,
+)
 from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.adapters.generation.transducer_emissions import align_emissions, decode_emissions
-from speechmix.adapters.generation.transducer_path import run_along_path
+from speechmix.adapters.generation.text_tokens import generate_text
 from speechmix.errors import AlignmentError, InputError
 from speechmix.evaluation.spelling_likelihood import log_likelihoods
-from speechmix.interventions.audio_removal import mute
 from speechmix.interventions.decision import Decision
+from speechmix.interventions.removals import mute
 from tests.models import transducers
 
 KINDS = transducers.KINDS

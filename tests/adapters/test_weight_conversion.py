@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import speechmix
-from speechmix.adapters.capture import module_access, weight_conversion
+from speechmix.adapters.capture import module_access
+from speechmix.adapters.capture import module_access as weight_conversion
 from speechmix.adapters.capture.module_access import precision_context
 from tests.adapters.test_lending import assert_same, state_of
 from tests.conftest import ALL_FAMILIES, build, inputs_of

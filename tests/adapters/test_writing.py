@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.generation.decoder_text_generation import generate_text
+from speechmix.adapters.generation.text_tokens import generate_text
 from speechmix.errors import InputError
 from tests.conftest import build
 from tests.models.shared_models import shared

@@ -16,7 +16,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.generation.ctc_paths import best_ctc_path
+from speechmix.adapters.generation.emission_paths import best_ctc_path
 from speechmix.alignment import aligned_words
 from speechmix.alignment.alignment_result import later_changes
 from speechmix.alignment.ctc import align_by_ctc, has_ctc_head

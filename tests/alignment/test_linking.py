@@ -2,9 +2,9 @@
 
 import pytest
 
-from speechmix.alignment.word_linking import link_words
 from speechmix.errors import AlignmentError
 from speechmix.inputs.words.spans import Word
+from speechmix.studies.french.sentence_alignment import link_words
 
 
 def times(words):

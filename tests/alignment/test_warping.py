@@ -9,8 +9,8 @@ import numba
 import numpy as np
 import pytest
 
-from speechmix.alignment import warping
-from speechmix.alignment.warping import border_costs, cheapest_path, compile_with_numba
+from speechmix.alignment import phones as warping
+from speechmix.alignment.phones import border_costs, cheapest_path, compile_with_numba
 
 STAYS, SKIPS, ENTER_GAP = (
     warping._STAYS.tolist(),

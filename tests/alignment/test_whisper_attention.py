@@ -9,7 +9,7 @@ import pytest
 import speechmix
 from speechmix.alignment import align, whisper_attention
 from speechmix.alignment.alignment_result import ATTENTION_NOT_CALIBRATED, without_calibration_note
-from speechmix.alignment.row_placement import find_row_starts
+from speechmix.alignment.whisper_attention import find_row_starts
 from speechmix.errors import AlignmentError, InputError
 from speechmix.inputs import bundled
 from speechmix.inputs.words.timed_words import Word

@@ -14,8 +14,8 @@ from speechmix.errors import InputError, StorageError
 from speechmix.evaluation.spelling_likelihood import is_number_correct, log_likelihoods
 from speechmix.inputs.bundled import clips, models
 from speechmix.inputs.bundled.packed_weights import pack_weights, unpack_model
-from speechmix.interventions.audio_removal import mute
-from speechmix.interventions.cue_ablation import ablate
+from speechmix.interventions.removals import mute
+from speechmix.interventions.value_knock_out import ablate
 from tests.conftest import trained
 
 NAMES = ("tiny-french-ctc", "tiny-french-whisper")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from speechmix.adapters.loading import hub_connection
+from speechmix.adapters.loading import checkpoints as hub_connection
 from speechmix.adapters.loading.load import load
 from speechmix.adapters.loading.model_source import resolve_path_or_id
 from speechmix.errors import InputError, ModelError

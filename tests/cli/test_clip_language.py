@@ -7,7 +7,7 @@ import pytest
 import transformers
 
 from speechmix import Clip
-from speechmix.interfaces.cli.clip_language import add_model_language
+from speechmix.interfaces.cli.clip_options import add_model_language
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
-from speechmix.interfaces.cli.command_groups import COMMAND_GROUPS
+from speechmix.interfaces.cli.command_line import COMMAND_GROUPS
 from tests.cli.newcomer import commands, record, with_bundled_model
 
 MODEL = str(bundled.models()["tiny-french-whisper"])

@@ -13,9 +13,8 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.inputs.clips.corpus_row import RejectedRow, Row
-from speechmix.inputs.clips.manifest_rows import read_manifest_rows
-from speechmix.inputs.corpora.common_voice import read_release
-from speechmix.inputs.corpora.corpus_reading import read_corpus
+from speechmix.inputs.clips.manifests import read_manifest_rows
+from speechmix.inputs.corpora.corpus_reading import read_corpus, read_release
 from tests.corpora.miniature import COLUMNS, row
 
 

@@ -9,16 +9,14 @@ from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips
 from speechmix.studies.french.synthetic_corpus import (
     SAMPLE_RATE,
-    random_pair,
-    speak_pair,
-    speak_pairs,
-)
-from speechmix.studies.french.synthetic_sentences import (
     SIDES,
     TEMPLATES,
     PairText,
     invariant_nouns,
+    random_pair,
     random_pair_text,
+    speak_pair,
+    speak_pairs,
     split_nouns,
     split_voices,
 )

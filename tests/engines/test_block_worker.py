@@ -12,14 +12,13 @@ import pytest
 import speechmix
 from speechmix.errors import StorageError
 from speechmix.mixing.passes.request import MixRequest
-from speechmix.runs.executors import crash_records
-from speechmix.runs.executors.block_worker import BlockWorker, Pass
-from speechmix.runs.executors.crash_records import Attempts
+from speechmix.runs.executors import block_worker as crash_records
+from speechmix.runs.executors.block_worker import Attempts, BlockWorker, Pass
 from speechmix.runs.kinds import map_results as store
 from speechmix.runs.kinds.map_results import CONTRIBUTIONS_KIND, MapOptions
 from speechmix.runs.model_run import RunRequest
 from speechmix.runs.results.run_folder import RunFolder
-from speechmix.runs.twin_clip_subset import choose_twin_clips
+from speechmix.runs.run_job import choose_twin_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip
 

@@ -18,9 +18,14 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError, ModelError, SpeechmixError
-from speechmix.runs.executors.block_driver import _ModelBlocks, split_into_blocks
 from speechmix.runs.executors.block_worker import Pass
-from speechmix.runs.executors.ray_executor import FEWEST, RayExecutor, RayWorker
+from speechmix.runs.executors.ray_executor import (
+    FEWEST,
+    RayExecutor,
+    RayWorker,
+    _ModelBlocks,
+    split_into_blocks,
+)
 from speechmix.runs.kinds import map_results as store
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build

@@ -15,15 +15,14 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture import memory_check
+from speechmix.adapters.capture import module_access as memory_check
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.files.shard_assignment import Shard
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
+from speechmix.runs.executors import local_workers as machine
 from speechmix.runs.executors import local_workers as workers
-from speechmix.runs.executors import machine_resources as machine
-from speechmix.runs.executors.local_workers import LocalWorkers
-from speechmix.runs.executors.machine_resources import assign_gpu, plan_workers
+from speechmix.runs.executors.local_workers import LocalWorkers, assign_gpu, plan_workers
 from speechmix.runs.run_status import run_status
 from speechmix.runs.score_clips import score_clips
 from tests.engines.dying import load_once_dead

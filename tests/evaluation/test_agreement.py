@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
-from speechmix.evaluation.statistics.measure_agreement import curve_agreement, measure_agreement
+from speechmix.evaluation.statistics.grouped_means import curve_agreement, measure_agreement
 
 
 def table(values, clips=8):

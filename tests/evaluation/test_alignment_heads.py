@@ -17,10 +17,9 @@ from scipy.stats import spearmanr
 
 import speechmix
 from speechmix.adapters.generation.decoder_text import decoder_tokens
-from speechmix.alignment.row_placement import find_row_starts, trim_silence
-from speechmix.alignment.whisper_attention import align_by_whisper
+from speechmix.alignment.whisper_attention import align_by_whisper, find_row_starts, trim_silence
 from speechmix.errors import InputError
-from speechmix.evaluation.statistics.bootstrap import bootstrap_interval
+from speechmix.evaluation.statistics.intervals import bootstrap_interval
 from speechmix.extensions.alignment_heads.attention_effects import correlate_with_effects
 from speechmix.extensions.alignment_heads.head_boundaries import EvidenceStore, select_heads
 from speechmix.inputs import bundled

@@ -9,7 +9,7 @@ from speechmix.extensions.agreement.design import (
     read_assimilation_design,
     speak_assimilation_design,
 )
-from speechmix.inputs.words.phone_classes import articulatory_features
+from speechmix.inputs.words.phone_labels import articulatory_features
 
 TEMPLATE = Path(__file__).parents[2] / "data_templates" / "assimilation.tsv"
 

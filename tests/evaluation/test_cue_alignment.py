@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from speechmix import MixingMap, Span
 from speechmix.errors import InputError
-from speechmix.evaluation.cue_row_metrics import average_precision, chance_level, dot_product
+from speechmix.evaluation.cue_need import average_precision, chance_level, dot_product
 from speechmix.evaluation.statistics.intervals import mean_interval
 from speechmix.extensions.agreement.cue_alignment import cue_alignment, mean_alignment
 

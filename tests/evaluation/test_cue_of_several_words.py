@@ -14,12 +14,12 @@ import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
 from speechmix.evaluation.boundary_sensitivity import VARIANTS, move_word_boundaries
-from speechmix.evaluation.length_baseline import length_matched_share
+from speechmix.evaluation.cue_contribution import length_matched_share
 from speechmix.extensions.agreement.cue_alignment import cue_alignment
 from speechmix.inputs import bundled
 from speechmix.inputs.words.spans import Span
-from speechmix.interventions.cue_ablation import ablate_with_control, control_words
 from speechmix.interventions.decision import Decision
+from speechmix.interventions.value_knock_out import ablate_with_control, control_words
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.reporting.pages.clip_card import clip_card
 from speechmix.reporting.plots import figure_style

@@ -6,8 +6,11 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix.evaluation.statistics.group_sentences import describe_groups, describe_item_groups
-from speechmix.evaluation.statistics.groups import assign_groups
+from speechmix.evaluation.statistics.groups import (
+    assign_groups,
+    describe_groups,
+    describe_item_groups,
+)
 
 
 def clips(**columns):

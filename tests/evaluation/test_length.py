@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.evaluation.length_baseline import length_exponent, length_matched_share
+from speechmix.evaluation.cue_contribution import length_exponent, length_matched_share
 from speechmix.inputs import bundled
 from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.mixing_map import MixingMap

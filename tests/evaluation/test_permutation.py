@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speechmix.evaluation.statistics.permutation import permutation_p
+from speechmix.evaluation.statistics.intervals import permutation_p
 
 RNG = np.random.default_rng(0)
 

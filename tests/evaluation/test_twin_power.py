@@ -7,7 +7,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.evaluation.statistics.intervals import one_more_twin_intervals
-from speechmix.evaluation.statistics.twin_power import (
+from speechmix.evaluation.statistics.random_twin_comparison import (
     detectable_difference,
     groups_for_difference,
 )

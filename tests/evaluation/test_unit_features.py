@@ -9,7 +9,7 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.extensions.encoding.unit_features import UNIT_FEATURES, unit_features
-from speechmix.inputs.words.phone_classes import articulatory_features
+from speechmix.inputs.words.phone_labels import articulatory_features
 
 RATE = 16_000
 WORDS = [("da", 0.1, 0.5), ("mi", 0.5, 1.0), ("so", 1.2, 1.5)]

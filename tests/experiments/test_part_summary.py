@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 import speechmix
-from speechmix.runs.part_summary import PartSummary
+from speechmix.runs.model_run import PartSummary
 
 
 def named_clip(name, text="les livres", doubts=()):

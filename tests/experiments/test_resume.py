@@ -23,7 +23,8 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.runs import score_clips as runs
-from speechmix.runs.kinds import ablation, transcripts, word_times
+from speechmix.runs.kinds import ablation, word_times
+from speechmix.runs.kinds import generated_texts as transcripts
 from speechmix.runs.kinds import map_results as store
 from tests.conftest import trained
 

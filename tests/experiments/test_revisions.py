@@ -16,7 +16,7 @@ from speechmix.runs.kinds import map_results as store
 from speechmix.runs.kinds.registry import KINDS
 from speechmix.runs.kinds.result_kind import version_entry
 from speechmix.runs.results import result_store as results
-from speechmix.runs.results import run_state as folders
+from speechmix.runs.results import run_folder as folders
 from speechmix.runs.results.open_run import list_versions, open_run
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained

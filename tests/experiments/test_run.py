@@ -15,7 +15,7 @@ from speechmix.runs import model_run
 from speechmix.runs import score_clips as runs
 from speechmix.runs.kinds import map_results as store
 from speechmix.runs.kinds import word_times
-from speechmix.runs.results.table_writer import TableWriter
+from speechmix.runs.results.tidy_tables import TableWriter
 from tests.conftest import build, trained, trained_and_twin
 
 WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.8)]
@@ -290,7 +290,7 @@ def test_other_errors_of_the_machine_are_not_taken_for_a_full_memory(models, tmp
 
 
 def test_options_of_the_tables_that_stand_are_said_until_new_ones_do(models, tmp_path, monkeypatch):
-    from speechmix.runs.results.checked_tables import read_run_description
+    from speechmix.runs.results.open_run import read_run_description
     from speechmix.runs.results.run_folder import RunFolder
 
     def dies(*args, **options):

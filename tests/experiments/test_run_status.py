@@ -12,8 +12,8 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.files.json_files import write_checked_json
-from speechmix.files.locks import LOCK, hold_lock, is_held
 from speechmix.files.shard_assignment import Shard, shard_number
+from speechmix.files.whole_files import LOCK, hold_lock, is_held
 from speechmix.interfaces.cli import main
 from speechmix.runs.results.clip_result_files import open_part
 from speechmix.runs.results.run_folder import RunFolder

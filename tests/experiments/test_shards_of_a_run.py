@@ -172,7 +172,7 @@ def test_a_shard_without_a_clip_is_done_at_once(models, tmp_path):
 
 
 def test_one_process_and_shards_keep_out_of_each_others_way(models, tmp_path):
-    from speechmix.files.locks import hold_lock
+    from speechmix.files.whole_files import hold_lock
 
     score_clips(models, clips(2), tmp_path, shard="1/2", **QUIET)
     with hold_lock(tmp_path / "results" / ".shards", "1-of-2"):
@@ -246,7 +246,7 @@ def test_a_damaged_part_that_nothing_is_made_of_is_swept(models, whole, tmp_path
 def test_a_large_part_in_another_order_is_made_again(models, tmp_path, monkeypatch):
     """Tables are merged from parts in the order of the clips: one in another order would lose
     rows."""
-    from speechmix.runs.results import compaction
+    from speechmix.runs.results import result_store as compaction
 
     monkeypatch.setattr(compaction, "_LARGE_PART_BYTES", 1)
     score_clips(models, clips()[::-1], tmp_path, **QUIET)

@@ -9,8 +9,8 @@ import soundfile
 import torch
 
 import speechmix
-from speechmix.inputs.audio import loading as audio
-from speechmix.runs import run_repeat_check as standing
+from speechmix.inputs.audio import audio_source as audio
+from speechmix.runs import job_execution as standing
 from speechmix.runs.clip_aligner import ClipAligner
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained_and_twin

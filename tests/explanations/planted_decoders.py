@@ -11,7 +11,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.generation.decoder_prefix import decoder_prefix
+from speechmix.adapters.generation.decoder_text import decoder_prefix
 from speechmix.extensions.grounding.windows import DecodedWindow
 from speechmix.inputs import bundled
 

@@ -9,7 +9,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.inputs.clips.sound_segments import segment_clip
+from speechmix.inputs.clips.segments import segment_clip
 from speechmix.mixing.maps.measure_registry import MEASURE_FACTS
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, model_named
 

@@ -72,7 +72,7 @@ def log_probabilities(model, clip, ids=None):
 
 
 def fed_ids(model, clip):
-    from speechmix.adapters.generation.decoder_text_generation import generate_text
+    from speechmix.adapters.generation.text_tokens import generate_text
 
     return None if "decoder" not in model.stacks else list(generate_text(model, clip).ids)
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import speechmix
-from speechmix.adapters.capture.cross_attention import capture_attention
-from speechmix.adapters.generation.decoder_prefix import decoder_prefix
+from speechmix.adapters.generation.decoder_text import decoder_prefix
 from speechmix.errors import InputError
 from speechmix.extensions.grounding import windows
+from speechmix.extensions.grounding.decoder_reader import capture_attention
 from speechmix.extensions.grounding.ground import ground, recording_blocks
 from speechmix.extensions.grounding.grounded_words import ground_words
 from speechmix.extensions.grounding.loops import find_loops

@@ -17,7 +17,7 @@ import soundfile
 import speechmix
 from speechmix.extensions.explain.page_data import explanation_view
 from speechmix.inputs import bundled
-from speechmix.inputs.clips.sound_segments import segment_clip
+from speechmix.inputs.clips.segments import segment_clip
 from tests.conftest import trained
 from tests.reports.chromium import EXECUTABLE, Browser
 

@@ -8,7 +8,7 @@ import pytest
 import speechmix
 from speechmix.extensions.explain.page_data import explanation_view
 from speechmix.inputs import bundled
-from speechmix.inputs.words.labels_in_sentences import end_sentence
+from speechmix.inputs.words.cue_and_target import end_sentence
 from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.mixing_map import MixingMap
 from tests.conftest import trained

@@ -10,22 +10,27 @@ from contextlib import contextmanager
 
 import pytest
 
-from speechmix.adapters.loading.peft_adapters import adapter_base
+from speechmix.adapters.loading.module_construction import adapter_base
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.extensions.inseq.inseq_conversion import _read_inseq_json as read_inseq
-from speechmix.files import bounded_reads
-from speechmix.files.bounded_reads import bounded_lines, decompress_bounded, read_bounded
+from speechmix.files import text_files as bounded_reads
 from speechmix.files.json_files import read_json_object
-from speechmix.files.text_files import read_csv, read_text
+from speechmix.files.text_files import (
+    bounded_lines,
+    decompress_bounded,
+    read_bounded,
+    read_csv,
+    read_text,
+)
 from speechmix.files.user_tables import read_table
+from speechmix.inputs.audio.audio_source import read_audio
 from speechmix.inputs.audio.byte_ranges import open_bytes
 from speechmix.inputs.audio.decoding import header_seconds
-from speechmix.inputs.audio.loading import read_audio
 from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.formats.word_files import read_words
-from speechmix.inputs.sentences.sentence_tables import read_sentences
-from speechmix.studies.french.language.lexicon_files import read_lexicon_rows
-from speechmix.studies.french.templates import load_template
+from speechmix.inputs.sentences.sentence import read_sentences
+from speechmix.studies.french.language.lexicon import read_lexicon_rows
+from speechmix.studies.french.pair_template import load_template
 
 READERS = {
     "words.json": read_words,
@@ -123,7 +128,7 @@ def test_cuts_of_lhotse_with_a_line_without_end(tmp_path, monkeypatch):
     pytest.importorskip("lhotse", reason="extra lhotse")
     import tarfile
 
-    from speechmix.inputs.corpora.lhotse_shar import read_shar
+    from speechmix.inputs.corpora.tar_corpora import read_shar
 
     monkeypatch.setattr(bounded_reads.bounded_lines, "__kwdefaults__", {"most": 1000})
     with gzip.open(tmp_path / "cuts.000000.jsonl.gz", "wb") as file:

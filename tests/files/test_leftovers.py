@@ -15,9 +15,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from speechmix.files.locks import hold_lock, remove_leftovers, write_advice
-from speechmix.files.unfinished_files import UNFINISHED, unfinished_name
-from speechmix.files.whole_files import whole_file, whole_folder, write_text
+from speechmix.files.whole_files import (
+    UNFINISHED,
+    hold_lock,
+    remove_leftovers,
+    unfinished_name,
+    whole_file,
+    whole_folder,
+    write_advice,
+    write_text,
+)
 
 
 def test_leftovers_of_a_killed_page_are_removed(tmp_path):

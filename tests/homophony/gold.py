@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from speechmix.studies.french import Lexicon, Template
-from speechmix.studies.french.language.french_tokens import lookup_key
 from speechmix.studies.french.language.partners import AUDIBLE, Partner
+from speechmix.studies.french.language.spoken import lookup_key
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 TREEBANK = SHARED / "treebank_fr"

@@ -19,10 +19,10 @@ from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.spans import Word
 from speechmix.interfaces.cli import main
 from speechmix.runs.journal.stage_lines import lines, read_kept_lines
-from speechmix.studies.french import corpus_voices
 from speechmix.studies.french import speaker_adaptation as adapting
-from speechmix.studies.french.corpus_voices import MIN_SPEAKER_CLIPS
+from speechmix.studies.french import speaker_adaptation as corpus_voices
 from speechmix.studies.french.speaker_adaptation import (
+    MIN_SPEAKER_CLIPS,
     align_adapted,
     align_study,
     count_adapted,

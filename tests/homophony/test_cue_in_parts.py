@@ -9,9 +9,8 @@ import soundfile
 
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.runs.journal.stage_lines import lines
-from speechmix.studies.french.dataset import SCHEMA, write_examples
-from speechmix.studies.french.dataset_reading import read_examples
-from speechmix.studies.french.example_rows import make_example_row
+from speechmix.studies.french.dataset import SCHEMA, read_examples, write_examples
+from speechmix.studies.french.selection import make_example_row
 from speechmix.studies.french.stages import align_corpus, mine_corpus
 
 TEXT = "Il ne mange pas."

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from speechmix.errors import InputError
 from speechmix.interfaces.cli.command_line import create_parser
 from speechmix.studies.french import load_templates
-from speechmix.studies.french.dataset import read_dataset_metadata
-from speechmix.studies.french.dataset_reading import read_examples
+from speechmix.studies.french.dataset import read_dataset_metadata, read_examples
 from speechmix.studies.french.sampling import (
     PUBLISHED_SEED,
     PairCandidate,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechmix.studies.french.language.french_tokens import begins_with_vowel, is_numeral, tokenize
+from speechmix.studies.french.language.spoken import begins_with_vowel, is_numeral, tokenize
 
 
 def keys(text):

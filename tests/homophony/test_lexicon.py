@@ -6,7 +6,7 @@ import pytest
 
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.studies.french import Lexicon
-from speechmix.studies.french.language.lexicon_files import find_lexique, group_rows_by_form
+from speechmix.studies.french.language.lexicon import find_lexique, group_rows_by_form
 from speechmix.studies.french.language.partners import (
     AMBIGUOUS,
     AUDIBLE,

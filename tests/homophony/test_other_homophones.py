@@ -8,8 +8,8 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.studies.french import Lexicon, load_template, load_templates, mine
-from speechmix.studies.french.mined_lines import describe_template, load_template_sets
 from speechmix.studies.french.parser_interface import parser_code
+from speechmix.studies.french.stages import describe_template, load_template_sets
 
 
 def pairs(text, templates, **options):
@@ -96,7 +96,7 @@ def test_invariant_nouns_are_a_control_without_a_foil():
 
 PARSER = """
 from speechmix.studies.french.parser_interface import Link
-from speechmix.studies.french.neighbour_parser import split_into_tokens
+from speechmix.studies.french.parser_interface import split_into_tokens
 
 def parse(text):
     tokens = split_into_tokens(text)

@@ -22,11 +22,10 @@ from speechmix.inputs.formats.word_files import read_words
 from speechmix.interfaces.cli import main
 from speechmix.runs.journal.stage_lines import lines, read_kept_lines
 from speechmix.runs.score_clips import score_clips
-from speechmix.studies.french.dataset_reading import read_examples
+from speechmix.studies.french.dataset import read_examples
 from speechmix.studies.french.selection import select_examples
 from speechmix.studies.french.sentence_alignment import compare_on_sample
-from speechmix.studies.french.stages import align_corpus, mine_corpus
-from speechmix.studies.french.transcription_stage import transcribe_corpus
+from speechmix.studies.french.stages import align_corpus, mine_corpus, transcribe_corpus
 from tests.conftest import trained
 from tests.corpora.miniature import write_release
 
@@ -320,7 +319,7 @@ def test_adversarial_rows_end_in_reasons(tmp_path):
 
 @pytest.mark.long
 def test_aligners_are_compared_on_a_sample(study, models):
-    from speechmix.alignment.comparison import summarize_aligners
+    from speechmix.alignment.alignment_result import summarize_aligners
 
     aligners = {
         "synthesis": ("synthesis", None),

@@ -17,14 +17,17 @@ import soundfile
 from speechmix.errors import InputError
 from speechmix.runs.journal.stage_journal import run_stage
 from speechmix.runs.journal.stage_lines import input_digest, read_kept_lines
-from speechmix.studies.french.cue_number_pairs import describe_confounded_numbers, find_cue_pair
-from speechmix.studies.french.dataset import SCHEMA, read_dataset_metadata, write_examples
-from speechmix.studies.french.dataset_reading import read_examples
-from speechmix.studies.french.example_rows import balance_values
+from speechmix.studies.french.contrasts import describe_confounded_numbers, find_cue_pair
+from speechmix.studies.french.dataset import (
+    SCHEMA,
+    read_dataset_metadata,
+    read_examples,
+    write_examples,
+)
 from speechmix.studies.french.mining import MINING_VERSION
 from speechmix.studies.french.pair_template import BALANCE_COLUMNS
 from speechmix.studies.french.sampling import PairCandidate, draw_evenly, find_lone_pairs
-from speechmix.studies.french.selection import select_examples
+from speechmix.studies.french.selection import balance_values, select_examples
 from speechmix.studies.french.stage_counts import (
     SelectionCounts,
     draw_count_figure,

@@ -29,17 +29,17 @@ from speechmix.runs.journal.stage_lines import (
     read_stage_options,
     summarize_stage_output,
 )
-from speechmix.studies.french import alignment_stage as run_alignment_stage
-from speechmix.studies.french import mine, mined_lines, stages, transcript_comparison
+from speechmix.studies.french import mine, stages, transcript_comparison
+from speechmix.studies.french import stages as mined_lines
+from speechmix.studies.french import stages as run_alignment_stage
 from speechmix.studies.french.selection import select_examples
-from speechmix.studies.french.stages import align_corpus, mine_corpus
+from speechmix.studies.french.stages import align_corpus, mine_corpus, transcribe_corpus
 from speechmix.studies.french.study_folder import PAIRS, TRANSCRIPTS, WORDS
 from speechmix.studies.french.study_status import (
     format_study_status,
     shards_to_resubmit,
     study_status,
 )
-from speechmix.studies.french.transcription_stage import transcribe_corpus
 from tests.reliability.kills import snapshot
 
 pytest.importorskip("jiwer", reason="examples are chosen by transcript: extra speechmix[french]")

@@ -15,7 +15,7 @@ from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.runs.kinds import map_results as store
 from speechmix.studies.french import transcript_comparison
-from speechmix.studies.french.dataset_reading import read_examples
+from speechmix.studies.french.dataset import read_examples
 from tests.corpora.miniature import write_release
 from tests.reliability.kills import snapshot
 

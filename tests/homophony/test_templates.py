@@ -7,7 +7,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.studies.french import load_template, load_templates, mine
-from speechmix.studies.french import templates as module
+from speechmix.studies.french import pair_template as module
 from speechmix.studies.french.pair_template import CueForm
 
 SHIPPED = Path(module.__file__).parent / "template_files"

@@ -17,18 +17,18 @@ import soundfile
 
 from speechmix import Clip
 from speechmix.errors import InputError
+from speechmix.inputs.audio.audio_source import (
+    audio_fingerprint,
+    audio_seconds,
+    read_audio,
+    samples_fingerprint,
+    to_mono,
+)
 from speechmix.inputs.audio.decoding import (
     _MAX_DECODED_VALUES,
     MAX_AUDIO_SECONDS,
     TruncatedAudioError,
 )
-from speechmix.inputs.audio.loading import (
-    audio_fingerprint,
-    audio_seconds,
-    read_audio,
-    samples_fingerprint,
-)
-from speechmix.inputs.audio.samples import to_mono
 
 RATE = 16_000
 

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.inputs.words import phone_classes
-from speechmix.inputs.words.phone_classes import PHONE_CLASSES, articulatory_features, phone_class
+from speechmix.inputs.words import phone_labels as phone_classes
+from speechmix.inputs.words.phone_labels import PHONE_CLASSES, articulatory_features, phone_class
 
 pytest.importorskip("panphon", reason="the extra `phones` is not installed")
 

@@ -11,8 +11,8 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.inputs.audio.prefetch import prefetch_items
 from speechmix.inputs.clips.clip import Clip
+from speechmix.mixing.passes.batches import prefetch_items
 from tests.conftest import trained
 
 

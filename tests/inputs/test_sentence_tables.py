@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.inputs.sentences.sentence_tables import read_sentences
+from speechmix.inputs.sentences.sentence import read_sentences
 
 TEMPLATE = Path(__file__).resolve().parents[2] / "data_templates" / "sentences.tsv"
 

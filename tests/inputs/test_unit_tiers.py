@@ -12,13 +12,11 @@ import soundfile
 
 from speechmix import Clip, read_clips
 from speechmix.errors import InputError
-from speechmix.inputs.formats.elan_reader import read_elan_tiers
-from speechmix.inputs.formats.elan_writer import write_elan
+from speechmix.inputs.formats.elan import read_elan_tiers, write_elan
 from speechmix.inputs.formats.textgrid import write_tiers
-from speechmix.inputs.words.non_units import is_non_unit
-from speechmix.inputs.words.phone_labels import are_phone_labels, convert_to_ipa
-from speechmix.inputs.words.praat_symbols import _SYMBOL_BY_CODE
+from speechmix.inputs.words.phone_labels import _SYMBOL_BY_CODE, are_phone_labels, convert_to_ipa
 from speechmix.inputs.words.timed_words import Word
+from speechmix.inputs.words.word_checks import is_non_unit
 
 WORDS = [Word("les", 0.1, 0.3), Word("amis", 0.3, 0.9)]
 PHONES = [Word("l", 0.1, 0.2), Word("e", 0.2, 0.3), Word("z", 0.3, 0.4), Word("a", 0.4, 0.9)]

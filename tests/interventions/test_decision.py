@@ -9,8 +9,8 @@ import torch
 import speechmix
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs.bundled import clips
-from speechmix.interventions.audio_removal import replace_sound
 from speechmix.interventions.decision import Decision
+from speechmix.interventions.removals import replace_sound
 from tests.conftest import inputs_of, tiny, trained
 from tests.models.text_models import WORDS, bart, bert, gpt2
 

@@ -10,9 +10,14 @@ import torch
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.bundled import clips
-from speechmix.interventions.audio_removal import SOUND_FILLS, mute
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.token_removal import blank_tokens, fill_token_id, token_fills
+from speechmix.interventions.removals import (
+    SOUND_FILLS,
+    blank_tokens,
+    fill_token_id,
+    mute,
+    token_fills,
+)
 from tests.conftest import trained
 from tests.models.text_models import WORDS, bart, bert, gpt2
 

@@ -15,8 +15,8 @@ import speechmix
 from speechmix import plots
 from speechmix.adapters.capture.device_copy import inputs_to_device
 from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.adapters.patching.layer_replay import LayerReplay
 from speechmix.errors import InputError
+from speechmix.extensions.lens.lens import LayerReplay
 from speechmix.extensions.lens.lens_result import TunedLens, decided_layers
 from speechmix.extensions.planted.planting import plant
 from speechmix.inputs import bundled

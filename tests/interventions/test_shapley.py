@@ -16,8 +16,12 @@ from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.input_ablation import build_word_removals
 from speechmix.interventions.removals import change_inputs
-from speechmix.interventions.shapley import exact_shapley, sampled_shapley
-from speechmix.interventions.shapley_pairs import exact_interactions, sampled_interactions
+from speechmix.interventions.shapley import (
+    exact_interactions,
+    exact_shapley,
+    sampled_interactions,
+    sampled_shapley,
+)
 from tests.conftest import trained
 from tests.models.shared_models import shared
 from tests.models.text_models import bert

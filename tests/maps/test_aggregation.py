@@ -14,9 +14,9 @@ from scipy.optimize import linprog
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.words.spans import Span
-from speechmix.mixing.maps.attention_flow import flow
 from speechmix.mixing.maps.composition import compose
 from speechmix.mixing.maps.map_set import Maps
+from speechmix.mixing.maps.mixing_map import flow
 from tests.conftest import inputs_of, tiny
 
 SPANS = [(3, 9), (9, 10), (12, 31), (40, 59)]

@@ -17,8 +17,13 @@ import speechmix
 from speechmix import MixingMap
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.mixing.maps.map_files import LayerWriter, read_map
-from speechmix.mixing.maps.map_headers import VERSION, _checksum, score_checksum
+from speechmix.mixing.maps.map_files import (
+    VERSION,
+    LayerWriter,
+    _checksum,
+    read_map,
+    score_checksum,
+)
 from tests.conftest import trained
 
 

@@ -89,7 +89,7 @@ def test_what_is_of_several_layers_at_once_has_none():
 
 
 def test_a_file_whose_strengths_do_not_fit_is_damaged(tmp_path):
-    from speechmix.mixing.maps import map_headers as headers
+    from speechmix.mixing.maps import map_files as headers
 
     whole = a_map()
     assert (

@@ -10,8 +10,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.mixing.maps.composition import roll_out
-from speechmix.mixing.maps.mixing_paths import strongest_routes
+from speechmix.mixing.maps.composition import roll_out, strongest_routes
 from speechmix.reporting.plots import routes_figure
 from tests.conftest import maps_of
 

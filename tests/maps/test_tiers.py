@@ -11,7 +11,7 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.inputs.formats.elan_writer import write_elan
+from speechmix.inputs.formats.elan import write_elan
 from speechmix.inputs.formats.textgrid import read_textgrid, write_tiers
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.spans import Word

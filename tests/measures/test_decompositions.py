@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.binding.norms import Norm
+from speechmix.adapters.binding.layer_components import Norm
 from speechmix.adapters.capture.forward_pass import Capture, use_attention
 from speechmix.errors import InputError, ModelError
 from speechmix.mixing.measures import MEASURES
@@ -226,7 +226,7 @@ def test_batch_size_changes_nothing(batch_size):
 def test_second_norm_gives_the_layer_output(name):
     """The state that GlobEnc's deviation is read from is the true one: behind its norm it is the
     layer's output."""
-    from speechmix.mixing.measures.source_vectors import decompose
+    from speechmix.mixing.measures.attention_norm import decompose
 
     model = tiny(name)
 

@@ -11,7 +11,7 @@ import transformers
 import speechmix
 from speechmix.errors import InputError, ModelError
 from speechmix.interventions.decision import Decision
-from speechmix.mixing.measures.classifier_objective import label_objective
+from speechmix.mixing.measures.token_objectives import label_objective
 from tests.conftest import build
 from tests.models import text_models
 from tests.scoring.test_mix import clip_of

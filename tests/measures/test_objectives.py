@@ -11,7 +11,7 @@ import transformers
 import speechmix
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs.bundled import clips
-from speechmix.interventions.cue_ablation import ablate
+from speechmix.interventions.value_knock_out import ablate
 from speechmix.mixing.measures.objectives import resolve_objective
 from tests.conftest import build, inputs_of, tiny, trained
 from tests.models.text_models import BYTES, WORDS, bart, bert, gpt2

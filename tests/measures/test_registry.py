@@ -12,7 +12,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.length_baseline import length_matched_share
+from speechmix.evaluation.cue_contribution import length_matched_share
 from speechmix.extensions.explain import removal_measures  # noqa: F401  (adds functions to the registry)
 from speechmix.inputs import bundled
 from speechmix.mixing.maps.measure_registry import MEASURE_FACTS, RATIO_FACTS, measure_names

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import speechmix
-from speechmix.adapters.capture.random_state import isolated_random_numbers
+from speechmix.adapters.capture.model_use import isolated_random_numbers
 from speechmix.errors import ModelError, SpeechmixError
 from speechmix.extensions.tracing.input_search import find_input_form
 from tests import mapping_coverage

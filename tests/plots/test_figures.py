@@ -19,15 +19,14 @@ from matplotlib.text import Text
 
 from speechmix.errors import InputError
 from speechmix.evaluation.cue_contribution import cue_contribution
-from speechmix.evaluation.statistics.even_subset import choose_evenly
+from speechmix.evaluation.statistics.groups import choose_evenly
 from speechmix.evaluation.statistics.intervals import mean_intervals, twin_bands
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.words.spans import Span, Word
 from speechmix.mixing.maps.map_set import Maps
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.reporting import plots
-from speechmix.reporting.plots.cue_tables import select_cue_rows
-from speechmix.reporting.plots.curve_tables import curve_table
+from speechmix.reporting.plots.cue_tables import curve_table, select_cue_rows
 from speechmix.reporting.plots.map_figures import (
     as_html,
     clip_figure,

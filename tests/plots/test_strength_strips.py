@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
-from speechmix.reporting.plots import cue_figure, figure_style, layer_curves, strength_strips
+from speechmix.reporting.plots import cue_curves as strength_strips
+from speechmix.reporting.plots import cue_figure, figure_style, layer_curves
 from speechmix.reporting.plots.need_figure import contribution_and_need
 from tests.conftest import maps_of
 

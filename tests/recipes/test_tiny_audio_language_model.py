@@ -13,7 +13,7 @@ import pytest
 
 import speechmix
 from recipes import tiny_audio_language_model as tones
-from speechmix.adapters.generation.decoder_text_generation import generate_text
+from speechmix.adapters.generation.text_tokens import generate_text
 
 N_CLIPS = 24  # of a seed that nothing was chosen by
 

@@ -107,7 +107,7 @@ def outcome_of(target: Target, folder: Path, expected: Any) -> str:
 
 
 def clear_caches() -> None:
-    from speechmix.inputs.audio import loading as audio
+    from speechmix.inputs.audio import audio_source as audio
 
     audio._decode_cached.cache_clear()
 

@@ -18,16 +18,15 @@ import soundfile
 from speechmix import Clip
 from speechmix.errors import SpeechmixError
 from speechmix.extensions.agreement.blimp import read_blimp
+from speechmix.inputs.audio.audio_source import audio_fingerprint, audio_seconds, read_audio
 from speechmix.inputs.audio.decoding import MAX_AUDIO_SECONDS
-from speechmix.inputs.audio.loading import audio_fingerprint, audio_seconds, read_audio
 from speechmix.inputs.clips.corpus_row import RejectedRow, Row
 from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.word_checks import check_words
-from speechmix.studies.french.language.lexicon import Lexicon
-from speechmix.studies.french.language.lexicon_files import read_lexicon_rows
-from speechmix.studies.french.templates import Template, load_template
+from speechmix.studies.french.language.lexicon import Lexicon, read_lexicon_rows
+from speechmix.studies.french.pair_template import Template, load_template
 from tests.corpora.containers import write_shar
 
 from .target import RATE, Target, copied, look_over, require, text_file, tone

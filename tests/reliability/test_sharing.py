@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from speechmix.errors import StorageError
-from speechmix.files.locks import HOLDER, LOCK, hold_lock, hold_writing_lock
+from speechmix.files.whole_files import HOLDER, LOCK, hold_lock, hold_writing_lock
 from tests.reliability.kills import snapshot
 
 if not hasattr(os, "fork"):

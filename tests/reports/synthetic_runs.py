@@ -13,18 +13,15 @@ import numpy as np
 import pandas as pd
 import soundfile
 
-from speechmix.files.file_fingerprints import FileMark
+from speechmix.files.cache_keys import FileMark, versions
 from speechmix.files.shard_assignment import Shard
-from speechmix.files.versions import versions
 from speechmix.inputs.words.spans import Span
-from speechmix.mixing.maps.map_headers import labels_to_text
+from speechmix.mixing.maps.map_files import labels_to_text
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.runs.results.clip_result_files import Owner
-from speechmix.runs.results.map_files import tensor_name
-from speechmix.runs.results.map_shards import score_digests
+from speechmix.runs.results.map_files import score_digests, tensor_name
 from speechmix.runs.results.result_store import Key, Results
-from speechmix.runs.results.run_folder import RunFolder
-from speechmix.runs.results.run_state import COMPLETE
+from speechmix.runs.results.run_folder import COMPLETE, RunFolder
 
 WORDS = ("elle", "a", "perdu", "les", "livres")
 RATE, TWINS = 16_000, 5

@@ -10,9 +10,8 @@ import pytest
 
 from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.mixing_map import MixingMap
-from speechmix.reporting.pages.clip_card import clip_card
+from speechmix.reporting.pages.clip_card import clip_card, encode_maps
 from speechmix.reporting.pages.html_page import FirstScreen, render_page
-from speechmix.reporting.pages.map_encoding import encode_maps
 from speechmix.reporting.pages.transcription import ModelTranscript, mark_differences
 from tests.reports.chromium import EXECUTABLE, Browser
 

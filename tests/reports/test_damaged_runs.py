@@ -12,7 +12,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.files.locks import LOCK
+from speechmix.files.whole_files import LOCK
 from speechmix.interfaces.cli import main
 from speechmix.reporting.pages.run_page import report
 from speechmix.runs.results.open_run import open_run

@@ -11,8 +11,8 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.files.names import distinct_file_names, path_within, safe_name
+from speechmix.reporting.pages.html_page import side_suffixes
 from speechmix.reporting.pages.run_page import report
-from speechmix.reporting.pages.svg_figures import side_suffixes
 from speechmix.runs.results.clip_result_files import RESULTS, open_part
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.score_files import partition_folder

@@ -14,17 +14,16 @@ from torch import nn
 
 import speechmix
 from speechmix.inputs import bundled
-from speechmix.reporting.pages.clip_groups import add_clip_groups
 from speechmix.reporting.pages.cue_need_sentences import short_answers
 from speechmix.reporting.pages.result_sentences import result_sentences
+from speechmix.reporting.pages.study_results import add_clip_groups
 from speechmix.reporting.pages.study_tables import (
     contribution_cells,
     layer_rows,
     stack_rows,
     study_table,
 )
-from speechmix.runs.results.table_writer import add_identity
-from speechmix.runs.results.tidy_tables import clip_table, list_share_rows
+from speechmix.runs.results.tidy_tables import add_identity, clip_table, list_share_rows
 from tests.models.changed_models import deaf, padded, permuted
 
 SOURCE = bundled.models()["tiny-french-whisper"]

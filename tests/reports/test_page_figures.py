@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from speechmix.reporting.pages.svg_figures import page_svg
+from speechmix.reporting.pages.html_page import page_svg
 from speechmix.reporting.plots import map_cells
 
 

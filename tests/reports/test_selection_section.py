@@ -12,8 +12,7 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.inputs.words.transcript_accuracy import character_error_rate
 from speechmix.reporting.pages.page_sections import PageContent
-from speechmix.reporting.pages.run_page import report
-from speechmix.reporting.pages.selection_section import SELECTION, selection_sentence
+from speechmix.reporting.pages.run_page import SELECTION, report, selection_sentence
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.transcription import transcription_notes
 from speechmix.runs.results.open_run import open_run

@@ -15,12 +15,15 @@ from scipy.stats import t as student
 
 from speechmix import Clip
 from speechmix.errors import InputError
-from speechmix.evaluation.statistics.claim_rule import DEFAULT_TWINS
+from speechmix.evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
 from speechmix.reporting.pages.clip_card import clip_card
-from speechmix.reporting.pages.column_legend import explain_columns
-from speechmix.reporting.pages.result_sentences import format_twins, result_sentences
+from speechmix.reporting.pages.result_sentences import (
+    explain_columns,
+    format_twins,
+    result_sentences,
+)
 from speechmix.reporting.pages.run_page import report
 from speechmix.reporting.pages.study_clips import choose_shown_clips, clip_cards
 from speechmix.reporting.pages.study_results import Study

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from speechmix.reporting.pages.cue_need_sentences import short_answers, stack_sentences
-from speechmix.reporting.pages.cue_need_tables import (
+from speechmix.reporting.pages.cue_need_sentences import (
     controls_table,
     format_need_table,
     need_by_number,
     need_table,
+    short_answers,
+    stack_sentences,
 )
 
 NOTHING = pd.DataFrame()

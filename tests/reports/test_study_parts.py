@@ -8,10 +8,10 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.length_baseline import length_exponent
+from speechmix.evaluation.cue_contribution import length_exponent
 from speechmix.reporting.pages import run_page
-from speechmix.reporting.pages.check_sections import LENGTH_ALONE, model_items
 from speechmix.reporting.pages.page_sections import PageContent, PageSection
+from speechmix.reporting.pages.result_sections import LENGTH_ALONE, model_items
 from speechmix.reporting.pages.run_page import SECTIONS, report
 from speechmix.reporting.pages.study_results import Study
 from speechmix.runs.score_clips import score_clips

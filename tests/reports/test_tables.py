@@ -15,7 +15,7 @@ from speechmix.inputs import bundled
 from speechmix.reporting.pages.run_page import report
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_tables import ablation_table
-from speechmix.reporting.pages.table_export import latex_table, markdown_table
+from speechmix.reporting.pages.table_format import latex_table, markdown_table
 from speechmix.runs.boundary_shifts import score_moved_words
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.score_clips import score_clips

@@ -14,9 +14,13 @@ from speechmix.adapters.delta_engine.change_propagator import ChangePropagator
 from speechmix.adapters.delta_engine.matrix_products import MatrixProduct, WeightProducts
 from speechmix.errors import InputError
 from speechmix.inputs import bundled
-from speechmix.inputs.audio.prefetch import prefetch_audio
 from speechmix.mixing.passes import batches
-from speechmix.mixing.passes.batches import clip_bytes, clips_per_pass, pair_batch_bytes
+from speechmix.mixing.passes.batches import (
+    clip_bytes,
+    clips_per_pass,
+    pair_batch_bytes,
+    prefetch_audio,
+)
 from tests.conftest import ALL_FAMILIES, build, tiny
 
 MEASURES = ["value_zeroing", "attention", "attention_norm", "alti"]

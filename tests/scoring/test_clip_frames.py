@@ -8,7 +8,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.mixing.maps.mixing_paths import strongest_routes
+from speechmix.mixing.maps.composition import strongest_routes
 
 from .test_mix import clip_of, whisper_that_hears
 

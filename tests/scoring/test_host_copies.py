@@ -12,7 +12,7 @@ import speechmix
 from speechmix.adapters.model import Model
 from speechmix.errors import InputError
 from speechmix.mixing.maps.map_set import Maps
-from speechmix.mixing.measures.availability import check_defined
+from speechmix.mixing.measures.measure import check_defined
 from speechmix.mixing.measures.measure_functions import MEASURES
 from tests.conftest import build, inputs_of
 from tests.fake_device import FakeDevice

@@ -9,7 +9,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.mixing.passes.multiple_objectives import mix_objectives
+from speechmix.mixing.passes.forward_pass import mix_objectives
 from tests.conftest import inputs_of
 from tests.measures.test_gradients import SPANS, with_head
 
@@ -52,7 +52,7 @@ def test_one_pass_forward_serves_all(measure, monkeypatch):
     try:
         mix_objectives(model, inputs_of(model), OBJECTIVES, measure, layers=0)
         assert runs == [True]  # beside that of the stacks alone, which says what there is
-        monkeypatch.setattr("speechmix.mixing.passes.multiple_objectives._OBJECTIVES_PER_PASS", 2)
+        monkeypatch.setattr("speechmix.mixing.passes.forward_pass._OBJECTIVES_PER_PASS", 2)
         mix_objectives(model, inputs_of(model), OBJECTIVES, measure, layers=0)
         assert runs == [True] * 3
     finally:

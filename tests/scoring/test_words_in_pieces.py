@@ -12,9 +12,9 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.words.spans import Word
-from speechmix.interventions.audio_removal import scale_words
+from speechmix.interventions.removals import scale_words
 from speechmix.reporting.plots import sound_and_map
-from speechmix.reporting.plots.timed_maps import timed_map
+from speechmix.reporting.plots.map_figures import timed_map
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 from tests.models.text_models import bert, gpt2

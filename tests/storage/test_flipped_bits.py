@@ -15,9 +15,8 @@ import pytest
 import speechmix
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.files.json_files import read_checked_json, write_checked_json
-from speechmix.files.recorded_checksums import DIGESTS, record_digests_in
 from speechmix.files.text_files import read_csv, read_text, write_csv
-from speechmix.files.whole_files import write_json, write_text
+from speechmix.files.whole_files import DIGESTS, record_digests_in, write_json, write_text
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
 from speechmix.runs.results.open_run import open_run

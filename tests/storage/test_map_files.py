@@ -14,13 +14,9 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.runs.kinds import map_results as store
-from speechmix.runs.results import map_files, map_shards
-from speechmix.runs.results.map_shards import (
-    ShardWriter,
-    find_shard,
-    read_tensor,
-    score_digests,
-)
+from speechmix.runs.results import map_files
+from speechmix.runs.results import map_files as map_shards
+from speechmix.runs.results.map_files import ShardWriter, find_shard, read_tensor, score_digests
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build, trained_and_twin
 from tests.experiments.test_run import clip

@@ -13,13 +13,17 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.files.file_fingerprints import FileMark
+from speechmix.files.cache_keys import FileMark
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.runs.results import score_files
-from speechmix.runs.results.score_files import ScoreFiles, partition_folder
-from speechmix.runs.results.score_reuse import CopiedScores, RowGroups
-from speechmix.runs.results.score_rows import read_scores
-from speechmix.runs.results.table_writer import TableWriter
+from speechmix.runs.results.score_files import (
+    CopiedScores,
+    RowGroups,
+    ScoreFiles,
+    partition_folder,
+    read_scores,
+)
+from speechmix.runs.results.tidy_tables import TableWriter
 
 KEYS = ["model", "init", "seed", "measure", "stack"]
 
@@ -231,7 +235,7 @@ def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_
             }
         )
 
-    monkeypatch.setattr("speechmix.runs.results.table_writer._ROWS_PER_WRITE", 7)
+    monkeypatch.setattr("speechmix.runs.results.tidy_tables._ROWS_PER_WRITE", 7)
     with TableWriter(tmp_path / "small") as small:
         for number in range(5):
             small.append(rows(number))
@@ -239,7 +243,7 @@ def test_small_tables_have_large_row_groups_and_no_csv_that_nobody_can_open(tmp_
     read = pd.read_parquet(tmp_path / "small.parquet")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "small.csv"), read, check_dtype=False)
     assert (tmp_path / "small.csv").read_text().splitlines()[2] == "c0,0,0.2"
-    monkeypatch.setattr("speechmix.runs.results.table_writer.MAX_CSV_ROWS", 14)
+    monkeypatch.setattr("speechmix.runs.results.tidy_tables.MAX_CSV_ROWS", 14)
     with TableWriter(tmp_path / "small") as large:
         for number in range(5):
             large.append(rows(number))

@@ -14,7 +14,7 @@ from speechmix.evaluation.cue_contribution import deciding_row
 from speechmix.files.text_files import write_csv
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
-from speechmix.reporting.pages.clip_groups import add_clip_groups
+from speechmix.reporting.pages.study_results import add_clip_groups
 from speechmix.reporting.pages.study_tables import study_table
 from speechmix.runs.results.tidy_tables import clip_table, contribution_table
 from speechmix.runs.scored_run import Run

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from ...errors import ModelError
-from ..capture.attention_block import Block
+from ..capture.layer_run import Block
 from ..families.specs import ConvolutionSpec, FeedForwardSpec
 from .layer_components import ConvolutionModules, FeedForwardModules, ProjectionHalf
-from .part_recorder import PartRecorder
-from .self_check_states import is_norm, states_agree
+from .self_check_states import PartRecorder, is_norm, states_agree
 
 
 def check_layer_flow(block: Block, recorder: PartRecorder, layer_label: str) -> None:

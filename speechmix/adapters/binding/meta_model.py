@@ -19,7 +19,7 @@ import torch
 
 from ...errors import ModelError
 from ..families.family import Family
-from ..families.family_lookup import find_family, find_module_family
+from ..families.registry import find_family, find_module_family
 from ..loading.checkpoints import (
     NO_CUSTOM_CODE,
     custom_code_message,
@@ -35,7 +35,7 @@ from ..loading.model_source import (
     resolve_path_or_id,
     unwrap_module,
 )
-from ..loading.peft_adapters import adapter_base
+from ..loading.module_construction import adapter_base
 from ..model import Model
 from ..transformers_types import Config
 from .bound_layers import submodule

@@ -7,22 +7,183 @@ table names the convolution that takes it there; zeroing a value changes the out
 gives, added to the residual stream, is what the layer goes on with; the stack's output is its last
 layer's behind the final norm. A failure names the module. Tolerances are shares of what attention
 changes.
+
+Check a stack as a whole: that its list holds all layers in the order they run, what lies between
+and behind them, and that tables of the same layers agree.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Hashable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
+from torch import Tensor, nn
 
 from ...errors import ModelError, SpeechmixError
-from ..capture.attention_block import Block
 from ..capture.forward_pass import Capture, use_attention
+from ..capture.layer_run import Block
 from ..model import Model
+from ..transformers_types import HookArguments, ModelOutput
+from .bound_layers import Stack
 from .layer_check import check_layer, explain_unconfirmed_sum, layer_structure
-from .part_recorder import PartRecorder
-from .self_check_states import varied_gains
-from .stack_check import PassRecord, check_tables_agree
+from .self_check_states import PartRecorder, is_norm, list_output_states, states_agree, varied_gains
+
+
+@dataclass
+class StackRecord:
+    """What was seen of one stack in a forward pass.
+
+    `states` [T, D] is the output of the layer that ran last, behind the final norm if it is the
+    stack's last. `gaps` lists layers whose input is not the output of the one before, `outputs`
+    what the holder of the layers returned, `unlisted_layers` modules of the layers' class that ran
+    and are not in the list. `mixes_between` says that a convolution over positions ran between two
+    layers; `later_norms` are norms outside the list that ran behind the last layer.
+    """
+
+    layers_run: int = 0
+    states: Tensor | None = None
+    gaps: list[int] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    unlisted_layers: set[str] = field(default_factory=set)
+    mixes_between: bool = False
+    later_norms: set[nn.Module] = field(default_factory=set)
+    unknown_sum_reason: str = ""
+
+
+class PassRecord:
+    """Records of one forward pass, by the names of stacks; structures of the layers that were run
+    whole."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.stacks = {name: StackRecord() for name in model.stacks}
+        self.structures: set[Hashable] = set()
+
+    def add_layer(self, block: Block) -> None:
+        """Record that a layer has run; a ModelError if it is not the next one in the list."""
+        record = self.stacks[block.stack.name]
+        if block.layer != record.layers_run:
+            raise ModelError(
+                f"{self.model.name}: layer {block.layer} in the table's list {block.stack.spec.layers!r} of the "
+                f"{block.stack.name} ran as number {record.layers_run}. Correct layers in the family's "
+                "table"
+            )
+        before = None if block.stack.name == "cross" else record.states
+        if before is not None and not states_agree(block.inputs, before, effect=0):
+            record.gaps.append(block.layer)
+        record.layers_run += 1
+        record.states = block.states(torch.arange(block.n_targets, device=block.values.device))
+
+    @contextmanager
+    def watch(self) -> Iterator[PassRecord]:
+        """Record what runs outside the listed layers while the block lasts."""
+        listed = {layer.module for stack in self.model.stacks.values() for layer in stack.layers}
+        with ExitStack() as hooks:
+            for name, stack in self.model.stacks.items():
+                self._watch_stack(self.stacks[name], stack, listed, hooks)
+            yield self
+
+    def _watch_stack(
+        self, record: StackRecord, stack: Stack, listed: set[nn.Module], hooks: ExitStack
+    ) -> None:
+        def record_output(module: nn.Module, args: HookArguments, output: ModelOutput) -> None:
+            record.outputs = [x[0].clone() for x in list_output_states(output) if x.ndim == 3]
+
+        def record_norm(module: nn.Module, *_: object) -> None:
+            if record.layers_run == len(stack):
+                record.later_norms.add(module)
+
+        def record_unlisted_layer(path: str, *_: object) -> None:
+            record.unlisted_layers.add(path)
+
+        def record_convolution(*_: object) -> None:
+            record.mixes_between |= 0 < record.layers_run < len(stack)
+
+        hooks.callback(stack.holder.register_forward_hook(record_output).remove)
+        inner_parts = {part for layer in listed for part in layer.modules()}
+        for path, module in stack.holder.named_modules():
+            if module in inner_parts:
+                continue
+            if type(module) is type(stack.layers[0].module):
+                record_path = partial(record_unlisted_layer, path)
+                hooks.callback(module.register_forward_hook(record_path).remove)
+            elif isinstance(module, nn.Conv1d) and module.kernel_size[0] > 1:
+                hooks.callback(module.register_forward_hook(record_convolution).remove)
+        norms = {module for module in stack.holder.children() if is_norm(module)}
+        if stack.final_norm is not None:
+            norms.add(stack.final_norm)
+        for norm in norms:
+            hooks.callback(norm.register_forward_hook(record_norm).remove)
+
+    def check_stack(self, stack: Stack) -> None:
+        """Check a stack after the forward pass; a ModelError if its table is wrong about the stack
+        as a whole."""
+        record, label = self.stacks[stack.name], f"{self.model.name}: the {stack.name}"
+        if record.layers_run < len(stack) or record.states is None:
+            raise ModelError(
+                f"{label}: only {record.layers_run} of {len(stack)} layers ran in a forward pass"
+            )
+        if record.unlisted_layers:
+            raise ModelError(
+                f"{label}: {', '.join(sorted(record.unlisted_layers))} ran and is not in its list of "
+                f"layers {stack.spec.layers!r}. Correct layers in the family's table"
+            )
+        if record.gaps and record.mixes_between and not stack.spec.between:
+            raise ModelError(
+                f"{label}: a convolution runs in front of layer {record.gaps[0]}, which the family's table "
+                "does not name (between)"
+            )
+        if stack.spec.between and not record.gaps and len(stack) > 1:
+            raise ModelError(
+                f"{label}: the family's table names {stack.spec.between}, but each layer reads the output of "
+                "the one before. Correct between"
+            )
+        _check_final_norm(stack, record, label)
+
+
+def _check_final_norm(stack: Stack, record: StackRecord, label: str) -> None:
+    assert record.states is not None
+    states = [x for x in record.outputs if x.shape == record.states.shape]
+    if states:
+        is_right = any(states_agree(x, record.states, effect=0) for x in states)
+    else:  # pooled or projected: then the norm must run, and no other
+        is_right = record.later_norms == ({stack.final_norm} - {None})
+    if not is_right:
+        raise ModelError(
+            f"{label.replace(': the', ': the output of the')} is not its last layer's output behind "
+            f"{stack.spec.final_norm or 'no final norm'}; correct final_norm in the family's table"
+        )
+
+
+def check_tables_agree(model: Model) -> None:
+    """Check that stacks of the same layers (a decoder and its cross-attention) are described alike,
+    and that no list holds a layer twice.
+
+    They may differ in the studied block only; anything else is a ModelError.
+    """
+    by_layers: dict[nn.Module, Stack] = {}
+    for stack in model.stacks.values():
+        if len({layer.module for layer in stack.layers}) < len(stack):
+            raise ModelError(
+                f"{model.name}: {stack.spec.layers!r} holds a layer of the {stack.name} twice. Correct layers "
+                "in the family's table"
+            )
+        other = by_layers.setdefault(stack.layers[0].module, stack)
+        spec = replace(
+            stack.spec,
+            name=other.name,
+            block_index=other.spec.block_index,
+            causal=other.spec.causal,
+        )
+        if spec != other.spec:
+            raise ModelError(
+                f"{model.name}: the family's table describes the layers {spec.layers!r} in two ways, for "
+                f"the {other.name} and the {stack.name}. Correct one of them"
+            )
+
 
 _POSITIONS = 8
 

@@ -2,29 +2,133 @@
 
 `Block` (attention_block.py) adds what a measure reads of its attention. forward_pass.py makes both; they live no
 longer than their layer.
+
+A captured attention block: what a measure sees of one layer while the forward pass runs.
+
+Attention weights of chosen rows, values, the layer's output states; `LayerRun` (layer_run.py) runs
+the rest of the layer on rows whose attention context was changed.
+
+Replace what a module returns, or what attention's function returns while its module runs.
+
+The second is for attention of which no more is known: a gate or a norm behind the function, and
+whatever else the module does, are its own code.
+
+Split packed states [runs * T, D] into single runs, and pack them again.
+
+The audio tower of Qwen2.5-Omni cuts sound into chunks and runs its layers on all chunks of all
+clips in a row; attention, called once for each chunk, stays within it, and all else is
+position-wise. In: states as such a layer takes or returns them, and how many runs of one length are
+in them. Out: the same with an axis of runs, as everything here reads them; and back. States that
+have the axis already are left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from ...errors import ModelError
 from ..binding.bound_layers import Stack
-from ..binding.layer_components import AttentionModules, Layer
-from ..transformers_types import HookArguments, HookKeywords, ModelOutput
-from .attention_calls import AttentionReader
-from .layer_trace import AttentionCall, LayerTrace, own_caches
-from .packed_states import pack_like, unpack_states
-from .replaced_context import replaced_context, stub_outputs
+from ..binding.layer_components import AttentionModules, Layer, module_bias, projection_weight
+from ..transformers_types import HookArguments, HookKeywords, ModelOutput, TorchFunction
+from .attention_calls import (
+    AttentionCall,
+    AttentionReader,
+    LayerTrace,
+    WeightedSumFinder,
+    own_caches,
+)
 
 if TYPE_CHECKING:
     from .forward_pass import Capture
+
+
+class _ReplacedContext(TorchFunctionMode):
+    """Replaces what the first attention function returns, or the first product behind a softmax."""
+
+    def __init__(self, contexts: Tensor, *, is_eager: bool):
+        super().__init__()
+        self._context: Tensor | None = contexts.transpose(1, 2)  # [N, H, Q, d]
+        self._sum_finder = WeightedSumFinder() if is_eager else None
+
+    def __torch_function__(
+        self,
+        func: TorchFunction,
+        types: tuple[type, ...],
+        args: HookArguments = (),
+        kwargs: HookKeywords | None = None,
+    ) -> Any:
+        result, context = func(*args, **(kwargs or {})), self._context
+        is_attention = (
+            func is F.scaled_dot_product_attention
+            if self._sum_finder is None
+            else self._sum_finder.is_weighted_sum(func, args, result)
+        )
+        if context is None or not is_attention:
+            return result
+        self._context = None
+        padding = result.shape[-1] - context.shape[-1]  # heads may be padded for speed
+        return F.pad(context, (0, padding)).reshape(result.shape)
+
+
+@contextmanager
+def replaced_context(attention: AttentionModules, contexts: Tensor) -> Iterator[None]:
+    """Let an attention module go on from N other contexts [N, Q, H, d] while the block lasts; it is
+    called with N items."""
+    forward = attention.module.forward
+
+    def run_replaced(*args: ModelOutput, **kwargs: ModelOutput) -> ModelOutput:
+        with _ReplacedContext(contexts, is_eager=attention.needs_eager):
+            return forward(*args, **kwargs)
+
+    with _replaced_forward(attention.module, run_replaced):
+        yield
+
+
+@contextmanager
+def stub_outputs(module: nn.Module, outputs: Iterator[ModelOutput]) -> Iterator[None]:
+    """Let a module return the next of some outputs at each call, without running."""
+    with _replaced_forward(module, lambda *args, **kwargs: next(outputs)):
+        yield
+
+
+@contextmanager
+def _replaced_forward(module: nn.Module, forward: Callable[..., ModelOutput]) -> Iterator[None]:
+    instance_forward = module.__dict__.get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if instance_forward is None:
+            del module.forward
+        else:
+            module.forward = instance_forward
+
+
+def unpack_states(states: Tensor, run_count: int = 1) -> Tensor:
+    """States [runs, T, D] of packed ones [runs T, D].
+
+    Examples
+    --------
+    >>> import torch
+    >>> unpack_states(torch.zeros(6, 4), run_count=2).shape, unpack_states(torch.zeros(5, 3, 4)).shape
+    (torch.Size([2, 3, 4]), torch.Size([5, 3, 4]))
+    """
+    return states.unflatten(0, (run_count, -1)) if states.ndim == 2 else states
+
+
+def pack_like(reference: Tensor, states: Tensor) -> Tensor:
+    """States [R, T, D] in the form of `reference`, which the layer took: packed, if that is."""
+    return states.flatten(0, 1) if reference.ndim == 2 else states
 
 
 class LayerRun:
@@ -249,3 +353,123 @@ def _replace_states(output: ModelOutput, states: Tensor) -> ModelOutput:
 
 def first_output(output: ModelOutput) -> ModelOutput:
     return output[0] if isinstance(output, tuple) else output
+
+
+class Block(LayerRun):
+    """One attention block of one layer, captured: what a measure sees."""
+
+    _cached_weights: tuple[Tensor | None, Tensor] | None = None
+
+    @property
+    def causal(self) -> bool:
+        return self.stack.spec.causal
+
+    @property
+    def n_sources(self) -> int:
+        return self._call.key.shape[1]
+
+    @property
+    def unmasked_sources(self) -> list[int]:
+        """Source positions that the attention mask leaves to some target; padding is left to
+        none."""
+        mask = self._call.mask
+        if self._call.alpha is not None:
+            mask = self._call.alpha > 0
+        if mask is None:
+            return list(range(self.n_sources))
+        is_unmasked = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        is_attended = is_unmasked.flatten(0, -2).any(dim=0).expand(self.n_sources)
+        return is_attended.nonzero()[:, 0].tolist()
+
+    @property
+    def values(self) -> Tensor:
+        """Value vectors, bias in, [H, K, d]."""
+        return self._call.value
+
+    def attention(self, rows: Tensor | None = None) -> Tensor:
+        """Return attention weights [H, R, K] of target positions; the last ones are cached."""
+        if self._cached_weights is None or self._cached_weights[0] is not rows:
+            self._cached_weights = (rows, self._call.weights(rows))
+        return self._cached_weights[1]
+
+    def sink(self, rows: Tensor) -> Tensor | float:
+        """Share of the attention [H, R] that goes to no position (attention sinks); 0 where the
+        model has none."""
+        return 0.0 if self._call.sink is None else self._call.sink[:, rows]
+
+    @cached_property
+    def context(self) -> Tensor:
+        """Attention-weighted values before the output projection, [Q, H, d]."""
+        if self._call.context is not None:
+            return self._call.context
+        return (self.attention() @ self.values).transpose(0, 1)
+
+    def context_without(self, source_indices: slice | Tensor, heads: slice = slice(None)) -> Tensor:
+        """Return the context [Q, H, d] with the values of some sources at zero, in some heads."""
+        context, values = self.context.clone(), self.values[heads]
+        alpha = self.attention()[heads]  # [H', Q, K]
+        if (
+            self.modules.attention.is_rerun
+        ):  # a norm behind it would amplify what a difference rounds
+            alpha = alpha.clone()
+            alpha[:, :, source_indices] = 0
+            context[:, heads] = (alpha @ values).transpose(0, 1)
+        else:
+            removed = alpha[:, :, source_indices] @ values[:, source_indices]
+            context[:, heads] -= removed.transpose(0, 1)
+        return context
+
+    @property
+    def output_weight(self) -> Tensor:
+        """Output projection W_O split by head, [H, d, D].
+
+        Raises
+        ------
+        ModelError
+            If it reads something else than the context (`AttentionSpec.is_rerun`).
+        """
+        if self.modules.attention.is_rerun:
+            raise ModelError(
+                f"in the {self.stack.name} something lies between attention and its output projection (a "
+                "gate or a norm), or its sum is not known: measures that decompose attention's output have "
+                "no equation there; value_zeroing and attention do"
+            )
+        weight = projection_weight(self.modules.attention.output)  # [D, H d]
+        return weight.T.reshape(self.values.shape[0], -1, weight.shape[0])
+
+    @property
+    def output_bias(self) -> Tensor:
+        """Bias of the output projection, [D]; zeros where it has none."""
+        bias = module_bias(self.modules.attention.output)
+        return self._trace.hidden.new_zeros(self.stack.width) if bias is None else bias
+
+    def attention_output(self, rows: Tensor) -> Tensor:
+        """Return the attention block's output at the rows, behind its output projection, [R, D]."""
+        projection = self.modules.attention.output
+        if self.modules.attention.is_rerun:
+            return self._trace.projections[projection][0, rows]
+        return self.recorded_output(
+            projection, rows, lambda: projection(self.context[rows].flatten(1))
+        )
+
+    @property
+    def floats_per_pair(self) -> int:
+        """About how many numbers a (target position, source) pair takes in the delta engine."""
+        later_indices = range(self.modules.studied_index + 1, len(self.modules.attentions))
+        later_calls = [
+            self.call(attention_index)
+            for attention_index in later_indices
+            if attention_index in self._trace.calls
+        ]
+        feed_forward_width = max(
+            (
+                projection_weight(feed_forward.up).shape[0]
+                for feed_forward in self.modules.feed_forwards
+            ),
+            default=4 * self.stack.width,
+        )
+        return (
+            6 * self.stack.width
+            + 2 * feed_forward_width
+            + sum(3 * call.key.shape[0] * call.key.shape[1] for call in later_calls)
+        )

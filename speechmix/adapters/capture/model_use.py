@@ -2,33 +2,250 @@
 
 In: a model as `ModelDescription` describes it. Out: contexts in which it may be run, its features
 and outputs. Nothing of the module is changed when a context is left.
+
+Cache of what a model computes of a clip's audio: features, and the states of an encoder in front
+of a decoder.
+
+In: a model within `Model.unchanged`, and clips. Out: results of one call that serve the next: maps,
+ablation and transcript need the same features, and a Whisper's decoder the same encoder states.
+Audio is identified by its hash (`Clip.audio_hash`). What was used longest ago is dropped first;
+outside `unchanged` nothing is stored.
+
+Compute in the full precision of the numbers, whatever the caller allows and a device would do.
+
+In: the device and the precision of a model. Out: a context. By default PyTorch convolves float32
+numbers on a GPU with the ten bits of TF32, which moves scores by 1e-4 of the largest one; a caller
+can allow the like for products. PyTorch's weight norm on a GPU takes a root in float32 whatever the
+weights are, which moves the float64 scores of wav2vec 2.0 by 1e-8.
+
+Isolate the random numbers that a model draws from those of its caller.
+
+Some transformers versions draw numbers for layer drop even in evaluation. torch's generator belongs
+to the process: to save it before a pass and to put it back behind it (`torch.random.fork_rng`)
+repeats what other threads have drawn in between. So while a model is measured, functions that draw
+are given a generator of the context. Some models add noise to their sound (VibeVoice): each of their
+runs begins with the same numbers, and so does each row of a batch, or differences between runs would
+be differences of noise. In: modules. Out: a context, of one thread.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ...errors import InputError, ModelError
 from ...files.timing import phase
 from ..binding.bound_layers import bind_stack, layer_modules
-from ..delta_engine.matrix_products import WeightProducts
+from ..delta_engine.matrix_products import WeightProducts, float32_precision
 from ..loading.model_properties import ModelDescription
-from ..transformers_types import Inputs, ModelOutput
-from .activation_cache import ActivationCache
-from .full_precision import full_precision
-from .memory_check import check_fits
-from .module_access import exclusive_access, has_adapters, list_modules, precision_context
-from .random_state import isolated_random_numbers
+from ..transformers_types import HookArguments, HookKeywords, Inputs, ModelOutput, TorchFunction
+from .module_access import (
+    check_fits,
+    exclusive_access,
+    has_adapters,
+    list_modules,
+    precision_context,
+)
 
 if TYPE_CHECKING:
     from ..families.family import Family
+
+
+# Bytes of features, on the host, and of encoder states, on the device: those of some 120 clips for
+# a Whisper, and the states of ten for a Whisper-medium.
+MAX_FEATURE_BYTES = 2**27
+MAX_STATE_BYTES = 2**26
+
+
+class LRUCache:
+    """Least-recently-used cache of tensors by key, up to a number of bytes; safe for threads."""
+
+    def __init__(self, max_bytes: int):
+        self._max_bytes, self._used_bytes = max_bytes, 0
+        self._results: OrderedDict[Hashable, Mapping[str, Tensor]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable) -> Mapping[str, Tensor] | None:
+        """Return the result stored under the key, or None."""
+        with self._lock:
+            if key in self._results:
+                self._results.move_to_end(key)
+            return self._results.get(key)
+
+    def store(self, key: Hashable, result: Mapping[str, Tensor]) -> None:
+        """Store a result unless it is larger than the cache; drop what was used longest ago."""
+        with self._lock:
+            if key in self._results or _count_bytes(result) > self._max_bytes:
+                return
+            self._results[key] = result
+            self._used_bytes += _count_bytes(result)
+            while self._used_bytes > self._max_bytes:
+                _, oldest = self._results.popitem(last=False)
+                self._used_bytes -= _count_bytes(oldest)
+
+
+def _count_bytes(result: Mapping[str, Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in result.values())
+
+
+class ActivationCache:
+    """Features and encoder states of the audio that a model ran on last."""
+
+    def __init__(self) -> None:
+        self.features = LRUCache(MAX_FEATURE_BYTES)
+        self.encoder_states = LRUCache(MAX_STATE_BYTES)
+
+
+@contextmanager
+def full_precision(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+    """Compute in full precision while the block lasts.
+
+    Examples
+    --------
+    >>> with full_precision(torch.device("cpu"), torch.float32):
+    ...     torch.backends.cudnn.conv.fp32_precision
+    'ieee'
+    """
+    backends: Any = torch.backends
+    operations = (
+        backends.cuda.matmul,
+        backends.cudnn.conv,
+        backends.cudnn.rnn,
+        backends.mkldnn.matmul,
+        backends.mkldnn.conv,
+        backends.mkldnn.rnn,
+    )
+    with ExitStack() as exit_stack:
+        for operation in operations:
+            exit_stack.enter_context(float32_precision(operation, "ieee"))
+        if device.type == "cuda" and dtype == torch.float64:
+            exit_stack.enter_context(ExactWeightNorm())
+        yield
+
+
+class ExactWeightNorm(TorchFunctionMode):
+    """Computes weight norm, g v / || v ||, in the precision of its numbers."""
+
+    def __torch_function__(
+        self,
+        func: TorchFunction,
+        types: tuple[type, ...],
+        args: HookArguments = (),
+        kwargs: HookKeywords | None = None,
+    ) -> Any:
+        if func is not torch._weight_norm:
+            return func(*args, **(kwargs or {}))
+        return normalize_weight(*args, **(kwargs or {}))
+
+
+def normalize_weight(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """Return g v / || v ||, the norm over all axes but one."""
+    return v * (g / torch.norm_except_dim(v, 2, dim))
+
+
+_NOISE_FUNCTIONS = (torch.rand, torch.randn)
+_CREATION_FUNCTIONS = (*_NOISE_FUNCTIONS, torch.randint, torch.randperm)
+_LIKE_FUNCTIONS = {torch.rand_like: torch.rand, torch.randn_like: torch.randn}
+_SAMPLING_FUNCTIONS = (
+    torch.bernoulli,
+    torch.multinomial,
+    torch.normal,
+    Tensor.bernoulli,
+    Tensor.multinomial,
+)
+_FILL_FUNCTIONS = (
+    *(Tensor.uniform_, Tensor.normal_, Tensor.random_, Tensor.bernoulli_, Tensor.exponential_),
+    *(Tensor.geometric_, Tensor.cauchy_, Tensor.log_normal_),
+)
+_CONTEXT = threading.local()
+
+
+@contextmanager
+def isolated_random_numbers(*modules: nn.Module) -> Iterator[None]:
+    """Draw random numbers from a generator of the context, with a fixed seed, in this thread;
+    contexts may be nested.
+
+    Each run of one of the modules begins with the same numbers, and the rows of its batch share
+    normal and uniform noise.
+    """
+    outer_mode: _GeneratorMode | None = getattr(_CONTEXT, "mode", None)
+    mode = _GeneratorMode() if outer_mode is None else outer_mode
+    with ExitStack() as exit_stack:
+        if outer_mode is None:
+            _CONTEXT.mode = exit_stack.enter_context(mode)
+            exit_stack.callback(setattr, _CONTEXT, "mode", None)
+        for module in modules:
+            hook = module.register_forward_pre_hook(mode.start_run, with_kwargs=True)
+            exit_stack.callback(hook.remove)
+        yield
+
+
+class _GeneratorMode(TorchFunctionMode):
+    """Passes a generator to functions that draw random numbers without one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._generators: dict[torch.device, torch.Generator] = {}
+        self._row_count = 1
+
+    def start_run(self, module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
+        """Begin with the first number again, for as many rows as the module's batch has."""
+        self._generators.clear()
+        tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim)
+        self._row_count = len(next(tensors, [0]))
+
+    def __torch_function__(
+        self,
+        func: TorchFunction,
+        types: tuple[type, ...],
+        args: HookArguments = (),
+        kwargs: HookKeywords | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in _RANDOM_FUNCTIONS or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+        kwargs = dict(kwargs)
+        if func in _LIKE_FUNCTIONS:  # they take no generator in all versions
+            like = args[0] if args else kwargs.pop("input")
+            kwargs, args = {"dtype": like.dtype, "device": like.device, **kwargs}, (like.shape,)
+            func = _LIKE_FUNCTIONS[func]
+        kwargs["generator"] = self._generator(_output_device(func, args, kwargs))
+        if func not in _NOISE_FUNCTIONS or self._row_count == 1:
+            return func(*args, **kwargs)
+        size = kwargs.pop("size") if "size" in kwargs else args
+        size = size[0] if size and isinstance(size[0], Sequence) else size
+        if not size or size[0] != self._row_count:
+            return func(*size, **kwargs)
+        return func(1, *size[1:], **kwargs).repeat(self._row_count, *[1] * (len(size) - 1))
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(0)
+        return self._generators[device]
+
+
+_RANDOM_FUNCTIONS = frozenset(
+    (*_CREATION_FUNCTIONS, *_LIKE_FUNCTIONS, *_SAMPLING_FUNCTIONS, *_FILL_FUNCTIONS)
+)
+
+
+def _output_device(func: TorchFunction, args: HookArguments, kwargs: HookKeywords) -> torch.device:
+    """Where a function draws."""
+    tensor = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+    if tensor is not None and func not in _CREATION_FUNCTIONS:
+        return tensor.device
+    return torch.device(kwargs.get("device") or torch.get_default_device())
 
 
 class MeasurableModel(ModelDescription):

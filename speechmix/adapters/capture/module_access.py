@@ -7,22 +7,277 @@ and gradients are those of before, bit for bit. Weights are converted when they 
 (weight_conversion.py). Parameters that have the precision already are used as they are; buffers,
 which are small, are copied, because some forward passes write to them (rotary tables that grow with
 the text).
+
+Convert a module's weights when they are read, and hold as many of them as memory allows.
+
+In: parameters in half precision, or packed in 4 bits. Out: the same numbers in a finer precision,
+wherever code reads `module.weight`, in a forward pass or outside one. From half precision to a
+finer one nothing is rounded, so it does not matter when a weight is converted, or how often. What
+is read first is held as long as there is memory; the rest is converted again in each layer that
+runs.
+
+Check that the forward pass of a clip fits into memory.
+
+Checked before it runs, because a system that runs out of memory kills the process.
+
+In: a model and a clip's length. Out: nothing, or an error that says how long a clip may be. What
+grows with the clip is the convolutional front end of models that read samples; Whisper's window and
+texts are bounded by the model itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from threading import Condition, get_ident
+from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from ...errors import InputError
-from .memory_check import free_bytes
-from .weight_conversion import ConvertedParameters, WeightConverter, is_packed, needs_conversion
+
+if TYPE_CHECKING:
+    from _collections_abc import dict_items, dict_values
+
+    from ..loading.model_properties import ModelDescription
+
+
+# Bytes of the weights read last that are held where not all of them fit: a layer of Whisper-large
+# takes 105 MB.
+_RECENT_BYTES = 2**27
+
+_QUANTISERS = ("quantized", "bitsandbytes", "torchao", "auto_gptq", "gptqmodel", "awq")
+
+# Of the free memory, for converted weights; states need the rest.
+_MEMORY_SHARE = 0.5
+
+
+class WeightConverter:
+    """Converts parameters to one precision, each once as long as they fit into memory.
+
+    Converted weights may take half of `free_bytes`; with None all are held.
+    """
+
+    def __init__(self, dtype: torch.dtype, free_bytes: int | None = None):
+        self.dtype = dtype
+        self._free_bytes = None if free_bytes is None else _MEMORY_SHARE * free_bytes
+        # By the id of what they were made of, which its owner's module keeps alive.
+        self._held: dict[int, nn.Parameter] = {}
+        self._recent: dict[int, nn.Parameter] = {}
+        self._placeholders: dict[int, nn.Parameter] = {}
+        # Of those that are not held: their address, they themselves, what they were made of.
+        self._sources: dict[int, tuple[ReferenceType[nn.Parameter], nn.Parameter]] = {}
+
+    def can_hold(self, parameters: Sequence[nn.Parameter]) -> bool:
+        """Return whether memory is enough to convert parameters once."""
+        count = sum(_unpacked_shape(parameter).numel() for parameter in parameters)
+        return self._free_bytes is None or count * self.dtype.itemsize <= self._free_bytes
+
+    def convert(self, parameter: nn.Parameter) -> nn.Parameter:
+        """Return a parameter in this precision; while one is held, the same object."""
+        converted = self._held.get(id(parameter), self._recent.get(id(parameter)))
+        return self._convert_and_hold(parameter) if converted is None else converted
+
+    def _convert_and_hold(self, parameter: nn.Parameter) -> nn.Parameter:
+        byte_count = _unpacked_shape(parameter).numel() * self.dtype.itemsize
+        fits = self._free_bytes is None or byte_count <= self._free_bytes
+        if not fits:
+            while self._recent and byte_count + self._count_recent_bytes() > _RECENT_BYTES:
+                del self._recent[next(iter(self._recent))]
+        with torch.inference_mode(False):  # a gradient may be taken through it later
+            converted = nn.Parameter(_unpack(parameter).to(self.dtype), requires_grad=False)
+        if fits:
+            self._held[id(parameter)] = converted
+            self._free_bytes = None if self._free_bytes is None else self._free_bytes - byte_count
+        else:
+            self._recent[id(parameter)] = converted
+            self._sources[converted.data_ptr()] = ref(converted), parameter
+        return converted
+
+    def _count_recent_bytes(self) -> int:
+        return sum(converted.nbytes for converted in self._recent.values())
+
+    def placeholder(self, parameter: nn.Parameter) -> nn.Parameter:
+        """Return what has a converted parameter's shape, precision and device, and takes no memory:
+        its numbers are NaN."""
+        if id(parameter) not in self._placeholders:
+            nan = torch.full((), torch.nan, dtype=self.dtype, device=parameter.device)
+            self._placeholders[id(parameter)] = nn.Parameter(
+                nan.expand(_unpacked_shape(parameter)), requires_grad=False
+            )
+        return self._placeholders[id(parameter)]
+
+    def pack_saved(self, tensor: Tensor) -> Any:
+        """Return what a backward pass keeps instead of a tensor: for a weight that is not held, its
+        source; else the tensor."""
+        converted_ref, source = self._sources.get(
+            tensor.untyped_storage().data_ptr(), (lambda: None, None)
+        )
+        if converted_ref() is None:
+            return tensor
+        return source, tensor.shape, tensor.stride(), tensor.storage_offset()
+
+    def unpack_saved(self, saved: Any) -> Tensor:
+        """Return the tensor that `pack_saved` was given."""
+        if isinstance(saved, Tensor):
+            return saved
+        source, shape, stride, offset = saved
+        return self.convert(source).as_strided(shape, stride, offset)
+
+
+class ConvertedParameters(dict[str, "nn.Parameter | None"]):
+    """Parameters of a module by name, in place of its own: each is converted when it is read.
+
+    Iterating (``module.parameters()``) converts nothing and yields placeholders: code reads a
+    model's precision and device in this way.
+    """
+
+    def __init__(self, parameters: dict[str, nn.Parameter | None], converter: WeightConverter):
+        super().__init__(parameters)
+        self.converter = converter
+
+    def __getitem__(self, name: str) -> nn.Parameter | None:
+        parameter = super().__getitem__(name)
+        if parameter is None or not needs_conversion(parameter, self.converter.dtype):
+            return parameter
+        return self.converter.convert(parameter)
+
+    def items(self) -> dict_items[str, nn.Parameter | None]:
+        return {
+            name: self.converter.placeholder(parameter)
+            if parameter is not None and needs_conversion(parameter, self.converter.dtype)
+            else parameter
+            for name, parameter in super().items()
+        }.items()
+
+    def values(self) -> dict_values[str, nn.Parameter | None]:
+        return dict(self.items()).values()
+
+
+def needs_conversion(tensor: Tensor, dtype: torch.dtype | None) -> bool:
+    """Return True if a tensor has coarser numbers; finer ones stay (rotary tables of half-precision
+    models are float32)."""
+    if dtype is not None and is_packed(tensor):
+        return True
+    if dtype is None or tensor.dtype == dtype or not tensor.is_floating_point():
+        return False
+    return torch.finfo(tensor.dtype).eps > torch.finfo(dtype).eps
+
+
+def is_packed(tensor: Tensor) -> bool:
+    """True for a weight in 4 bits of bitsandbytes.
+
+    Its layer multiplies by the numbers that bitsandbytes unpacks it to, and rounds no states: with
+    these numbers the layer is the same function.
+    """
+    return (
+        type(tensor).__name__ == "Params4bit" and getattr(tensor, "quant_state", None) is not None
+    )
+
+
+def find_quantised_layer(module: nn.Module) -> str | None:
+    """Return the class of a layer of a quantiser whose weights cannot be unpacked here, or None."""
+    for layer in module.modules():
+        is_quantised = any(word in type(layer).__module__ for word in _QUANTISERS)
+        if is_quantised and not any(map(is_packed, layer.parameters())):
+            return type(layer).__name__
+    return None
+
+
+def _unpack(parameter: nn.Parameter) -> Tensor:
+    if not is_packed(parameter):
+        return parameter.detach()
+    from transformers.integrations.bitsandbytes import dequantize_bnb_weight
+
+    unpacked: Tensor = dequantize_bnb_weight(parameter)
+    return unpacked
+
+
+def _unpacked_shape(parameter: Any) -> torch.Size:
+    return torch.Size((parameter.quant_state if is_packed(parameter) else parameter).shape)
+
+
+# Measured: the widest moment of a forward pass holds 2.6 (group norm) to 3.5 (layer norm) times the
+# first layer's output.
+_PEAK_FACTOR = 3.5
+
+
+def check_fits(model: ModelDescription, n_samples: int) -> None:
+    """Refuse a clip of `n_samples` at the model's rate whose forward pass needs more memory than
+    there is.
+
+    The InputError says what is needed, what is free, and about how long a clip may be.
+    """
+    sample_bytes = bytes_per_sample(model)
+    available_bytes = free_bytes(model.device) if sample_bytes else None
+    if available_bytes is None or sample_bytes * n_samples <= available_bytes:
+        return
+    seconds, max_seconds = (
+        n_samples / model.sample_rate,
+        available_bytes / sample_bytes / model.sample_rate,
+    )
+    raise InputError(
+        f"a clip of {seconds:,.0f} s needs about {sample_bytes * n_samples / 2**30:,.0f} GiB for one "
+        f"forward pass of {model.name}, "
+        f"{available_bytes / 2**30:,.1f} GiB are free: cut it (Clip.cut, --cut) to less than {max_seconds:,.0f} s, "
+        "or use a larger machine"
+    )
+
+
+def bytes_per_sample(model: ModelDescription) -> float:
+    """Memory that a forward pass takes for each sample of audio, in bytes; 0 where it does not grow
+    with the audio."""
+    widths, strides = (getattr(model.config, name, None) for name in ("conv_dim", "conv_stride"))
+    if not widths or not strides or not model.hears:
+        return 0.0
+    result: float = _PEAK_FACTOR * model.state_dtype.itemsize * widths[0] / strides[0]
+    return result
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory that is free on a device, in bytes, also what torch holds there for use again; None
+    where it is not known."""
+    if device.type == "cuda":
+        reserved_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + reserved_bytes
+    if device.type != "cpu":
+        return None
+    limits = []
+    for path, name in (("/proc/meminfo", "MemAvailable:"), ("/sys/fs/cgroup/memory.max", "")):
+        try:
+            words = Path(path).read_text(encoding="ascii").split()
+        except OSError:
+            continue
+        if name in words:
+            limits.append(1024 * int(words[words.index(name) + 1]))
+        elif words and words[0].isdigit():
+            limits.append(int(words[0]))
+    return min(limits, default=None)
+
+
+def weight_bytes(source: str | Path, revision: str | None = None) -> int:
+    """Size of the weights of a folder or hub id, as they lie on this machine; 0 where they do not
+    yet."""
+    folder = Path(source)
+    if not folder.is_dir():
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+        try:
+            folder = Path(snapshot_download(str(source), revision=revision, local_files_only=True))
+        except (LocalEntryNotFoundError, HFValidationError):
+            return 0
+    for pattern in ("*.safetensors", "pytorch_model*.bin"):
+        sizes = [path.stat().st_size for path in folder.glob(pattern)]
+        if sizes:
+            return sum(sizes)
+    return 0
+
 
 _OWNER_CHANGE = Condition()
 _OWNERS: dict[int, int] = {}  # id of what is in use to its thread

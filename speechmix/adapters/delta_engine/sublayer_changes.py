@@ -20,7 +20,7 @@ from ..binding.layer_components import FeedForwardModules, LaterAttention, proje
 from .matrix_products import MatrixProduct
 
 if TYPE_CHECKING:
-    from ..capture.attention_block import Block
+    from ..capture.layer_run import Block
 
 _MAX_SCORE_CHANGE = 80.0
 

@@ -24,10 +24,9 @@ from torch import Tensor
 
 from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
-from ..generation.audio_prompt import prepare_with_prompt
-from ..generation.audio_token_frames import run_with_audio
+from ..generation.audio_prompt import prepare_with_prompt, write_chat_inputs
 from ..generation.greedy_generation import generate_answer
-from ..generation.prompt_writing import write_chat_inputs
+from ..generation.model_inputs import run_with_audio
 from ..transformers_types import Config, PretrainedModule, Processor
 from .conformers import GRANITE, granite_grid
 from .family import Family

@@ -4,6 +4,12 @@ encoder: Conformers.
 A layer is half a feed-forward, attention, a convolution over time, half a feed-forward and a norm
 of the sum. The convolution takes a change of one frame's attention to the frames around it. All
 read mel features, in frames of 20 ms or (Parakeet) 80 ms; wav2vec2-conformer reads the waveform.
+
+What a transducer (RNN-T, TDT) adds to the table of its encoder.
+
+In: the family of the encoder, written or traced, and the config of the whole model. Out: a family
+whose models write. No architecture is named here: transformers builds all of them alike (Parakeet,
+Nemotron).
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -18,17 +25,63 @@ from torch import Tensor
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
 from ..capture.encoder_cache import extract_features
+from ..generation.emission_paths import (
+    add_text_and_path,
+    generate_emissions,
+    run_along_path,
+    select_encoder_inputs,
+)
 from ..generation.model_inputs import PreparedInputs
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from . import wav2vec2
-from .checkpoint_classes import ctc_checkpoint_class
 from .family import Family
-from .specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
-from .tiny_inputs import random_features
-from .transducers import make_transducer
+from .specs import (
+    AttentionSpec,
+    ConvolutionSpec,
+    FeedForwardSpec,
+    StackSpec,
+    ctc_checkpoint_class,
+    random_features,
+)
 
 if TYPE_CHECKING:
+    from ...inputs.clips.clip import Clip
     from ..model import Model
+
+
+def add_transducer(family: Family, config: Config) -> Family:
+    """Return the family of an encoder, with what is behind it if that is a transducer.
+
+    `config` is that of the whole model: a transducer's says how many tokens it emits at a frame at
+    most.
+    """
+    is_transducer = hasattr(config, "blank_token_id") and hasattr(config, "max_symbols_per_step")
+    return make_transducer(family) if is_transducer and family.run_head is None else family
+
+
+def make_transducer(encoder: Family) -> Family:
+    """Return the family of transducers with the encoder of another family."""
+    return replace(
+        encoder,
+        prepare=partial(_prepare_transducer, encoder),
+        run=partial(_run_encoder, encoder),
+        run_head=run_along_path,
+        generate=generate_emissions,
+    )
+
+
+def _prepare_transducer(
+    encoder: Family, model: Model, clip: Clip, stacks: tuple[str, ...]
+) -> PreparedInputs:
+    prepared = encoder.prepare(model, clip, ("encoder",))
+    return add_text_and_path(model, clip, stacks, prepared)
+
+
+def _run_encoder(
+    encoder: Family, base: PretrainedModule, inputs: Inputs, stacks: tuple[str, ...]
+) -> ModelOutput:
+    return encoder.run(base, select_encoder_inputs(inputs), stacks)
+
 
 _CONVOLUTION = ConvolutionSpec(
     norm="conv_module.layer_norm",

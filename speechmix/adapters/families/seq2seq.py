@@ -14,13 +14,10 @@ from dataclasses import replace
 from torch import Tensor
 
 from ...errors import InputError
-from ..generation.sentence_translation import generate_translation, translate_sentence
-from ..generation.text_tokens import prepare_translation
+from ..generation.text_tokens import generate_translation, prepare_translation, translate_sentence
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
-from .checkpoint_classes import checkpoint_class
 from .family import Family
-from .specs import AttentionSpec, FeedForwardSpec, StackSpec
-from .tiny_inputs import tiny_ids
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec, checkpoint_class, tiny_ids
 
 _SELF_ATTENTION = AttentionSpec.of("self_attn", norm="self_attn_layer_norm")
 _CROSS_ATTENTION = AttentionSpec.of("encoder_attn", query="q_proj", norm="encoder_attn_layer_norm")

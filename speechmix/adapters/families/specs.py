@@ -4,12 +4,24 @@ A *stack* is a run of layers of which one attention block is studied: "encoder",
 self-attention) or "cross" (the same decoder layers, attention from tokens to audio). A `StackSpec`
 is one row of a family's table; bound_layers.py binds it to a loaded model. A `Family` is the table with
 the few things that cannot be data.
+
+The smallest inputs of a model, for its self-check: random numbers, the same each time.
+
+Which transformers class loads a checkpoint, read off its config.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers.models.auto import modeling_auto
+
+from ..transformers_types import Config
 
 
 @dataclass(frozen=True)
@@ -199,3 +211,64 @@ class StackSpec:
         layers, norm = self.layers.rpartition(".")[2], self.final_norm
         norm = norm and f"{root}.{norm.rpartition('.')[2]}"
         return replace(self, **{"layers": f"{root}.{layers}", "final_norm": norm, **changes})
+
+
+def random_features(*shape: int) -> Tensor:
+    """Draw features of a shape from a normal distribution."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def tiny_ids(config: Config) -> dict[str, Tensor]:
+    """Draw six tokens, the smallest input of a text model."""
+    generator = torch.Generator().manual_seed(0)
+    return {"input_ids": torch.randint(config.vocab_size, (1, 6), generator=generator)}
+
+
+# Of the classes for a model type the first of these: speech models, then the bare model.
+_MAPPINGS = (
+    "MODEL_FOR_CTC_MAPPING_NAMES",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+    "MODEL_FOR_RNNT_MAPPING_NAMES",
+    "MODEL_FOR_TDT_MAPPING_NAMES",
+    "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES",
+    "MODEL_MAPPING_NAMES",
+)
+
+
+def checkpoint_class(config: Config, default: str = "AutoModel") -> str:
+    """Name the transformers class a checkpoint was saved from; the bare model where that is not
+    known."""
+    names = [name for name in config.architectures or [] if hasattr(transformers, name)]
+    return names[0] if names else default
+
+
+def class_of_model_type(model_type: str) -> str:
+    """Name the class that transformers has for a model type, a speech model if there is one; empty
+    for a type that it does not have."""
+    names = (getattr(modeling_auto, mapping, {}).get(model_type) for mapping in _MAPPINGS)
+    return next((name for name in names if isinstance(name, str)), "")
+
+
+def ctc_checkpoint_class(config: Config) -> str:
+    """Name the auto class of an encoder that may have a CTC head, or a classification head."""
+    return class_of_head(
+        config,
+        {
+            "ForCTC": "AutoModelForCTC",
+            "ForSequenceClassification": "AutoModelForAudioClassification",
+        },
+        "AutoModel",
+    )
+
+
+def class_of_head(config: Config, class_by_ending: Mapping[str, str], default: str) -> str:
+    """Name the class for the head that a checkpoint was saved with, by how its class name ends."""
+    return next(
+        (
+            class_name
+            for ending, class_name in class_by_ending.items()
+            if any(name.endswith(ending) for name in config.architectures or [])
+        ),
+        default,
+    )

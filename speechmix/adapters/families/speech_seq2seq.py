@@ -26,8 +26,7 @@ from ..generation.model_inputs import PreparedInputs
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
 from .family import Family
 from .seq2seq import MBART, count_heads, run_seq2seq, seq2seq_stacks
-from .specs import AttentionSpec, FeedForwardSpec, StackSpec
-from .tiny_inputs import random_features
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec, random_features
 from .wav2vec2 import FEED_FORWARD, convolution_grid
 
 if TYPE_CHECKING:

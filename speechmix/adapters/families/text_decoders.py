@@ -18,10 +18,8 @@ from dataclasses import replace
 from ...errors import InputError
 from ..generation.text_tokens import prepare_sentence
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
-from .checkpoint_classes import checkpoint_class
 from .family import Family
-from .specs import AttentionSpec, FeedForwardSpec, StackSpec
-from .tiny_inputs import tiny_ids
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec, checkpoint_class, tiny_ids
 
 _GPT2 = StackSpec(
     name="decoder",

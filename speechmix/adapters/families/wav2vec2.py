@@ -17,10 +17,8 @@ from ...inputs.clips.clip import Clip
 from ..capture.encoder_cache import extract_features
 from ..generation.model_inputs import PreparedInputs
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
-from .checkpoint_classes import ctc_checkpoint_class
 from .family import Family
-from .specs import AttentionSpec, FeedForwardSpec, StackSpec
-from .tiny_inputs import random_features
+from .specs import AttentionSpec, FeedForwardSpec, StackSpec, ctc_checkpoint_class, random_features
 
 if TYPE_CHECKING:
     from ..model import Model

@@ -18,13 +18,13 @@ from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
 from ..capture.encoder_cache import extract_features
-from ..generation.decoder_prefix import check_prefix
+from ..generation.decoder_text import check_prefix
 from ..generation.greedy_generation import add_decoder_tokens, generate_transcript
 from ..generation.model_inputs import PreparedInputs
 from ..transformers_types import Config, Inputs, ModelOutput, PretrainedModule
-from .checkpoint_classes import class_of_head
 from .family import Family
 from .seq2seq import MBART, count_heads
+from .specs import class_of_head
 
 if TYPE_CHECKING:
     from ..model import Model

@@ -20,18 +20,22 @@ from ..capture.encoder_cache import run_encoder
 from ..transformers_types import Config
 from .audio_prompt import prepare_prompt, provided_answer
 from .decoder_context import GeneratedText
-from .decoder_prefix import (
+from .decoder_text import (
     TIMESTAMP_STEP,
+    check_tokenizer,
+    decoder_lengths,
     decoder_prefix,
+    decoder_tokens,
+    decoding_options,
     first_timestamp_id,
     nearest_timestamp,
     prefix_labels,
+    provided_text,
     token_behind_text,
+    token_text,
 )
-from .decoder_text import check_tokenizer, decoder_lengths, decoder_tokens, provided_text
-from .decoder_text_generation import generate_text
+from .text_tokens import generate_text
 from .token_sequence import Tokens
-from .token_words import decoding_options, token_text
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip

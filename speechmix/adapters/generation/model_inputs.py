@@ -1,21 +1,32 @@
 """What a model is fed: the inputs made from a clip or a sentence, and the tokens of each side.
 
 In: tensors by the name of the module's argument. Out: `PreparedInputs`, which a family's table returns.
+
+Decoder positions that stand for sound, and the encoder frames of each.
+
+In an audio language model the encoder's output goes through a projector and takes the place of
+audio tokens in the decoder's input. In: the ids that are fed, and the projector's step: so many
+frames become so many positions (Qwen2-Audio and Qwen2.5-Omni 2 and 1, Voxtral 4 and 1,
+Granite-speech 15 and 3). Out: an `AudioTokens`, read off the ids, which turns words and frames of
+the sound into units of the decoder, by the rule of frames: a position belongs to the word that the
+centre of its frames lies in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...errors import InputError
+from ...inputs.audio.frame_grid import FrameGrid
+from ...inputs.words.spans import Span
+from ..transformers_types import HookArguments, HookKeywords
 
 if TYPE_CHECKING:
-    from .audio_token_frames import AudioTokens
     from .decoder_context import GeneratedText
     from .token_sequence import Tokens
 
@@ -64,3 +75,162 @@ class HashedInputs(dict[str, Tensor]):
     def __init__(self, inputs: Mapping[str, torch.Tensor], audio_hash: str | None):
         super().__init__(inputs)
         self.audio_hash = audio_hash
+
+
+@dataclass(frozen=True)
+class AudioTokens:
+    """Positions of a decoder that stand for sound: the half-open range start to stop.
+
+    The projector's step: positions [start + k positions, start + (k + 1) positions) stand for the
+    encoder's frames [k frames, (k + 1) frames). `answer_position` holds the answer's first token;
+    None if it is not known where the prompt ends.
+    """
+
+    start: int
+    stop: int
+    frames: int
+    positions: int
+    answer_position: int | None = None
+
+    @property
+    def n_windows(self) -> int:
+        """How many times the projector stepped."""
+        return (self.stop - self.start) // self.positions
+
+    def check(self, n_frames: int, name: str) -> None:
+        """Raise an InputError if so many frames of the encoder cannot have become these positions."""
+        if (
+            not n_frames < (self.n_windows + 1) * self.frames
+            or not (self.n_windows - 1) * self.frames < n_frames
+        ):
+            raise InputError(
+                f"{name}: its encoder gives {n_frames} frames of sound, of which {self.frames} at "
+                "a time become "
+                f"{self.positions} positions of the decoder; but there are "
+                f"{self.stop - self.start} audio tokens. Take both "
+                "from one call of the model's processor"
+            )
+
+    def list_clip_spans(
+        self, grid: FrameGrid, spans_on: Callable[[FrameGrid], list[Span]]
+    ) -> list[Span]:
+        """Convert the units of a clip's sound, as ``spans_on(grid)`` makes them, to positions of
+        the decoder.
+
+        More words than steps of the projector are an InputError.
+        """
+        try:
+            return [
+                self._to_positions(span)
+                for span in spans_on(grid.group_frames(self.frames, self.n_windows))
+            ]
+        except InputError as error:
+            raise InputError(
+                f"in the decoder, where {self.frames} frames of the encoder are one: {error}. The "
+                "encoder's own maps are had "
+                "with stacks=['encoder']"
+            ) from error
+
+    def convert_frame_spans(self, spans: Sequence[Span]) -> list[Span]:
+        """Ranges of the encoder's frames as ranges of the decoder's positions; each has at least
+        one."""
+        windows = FrameGrid(self.n_windows * self.frames, 1.0, 0.5, 1.0, 0.0).group_frames(
+            self.frames, self.n_windows
+        )
+        position_spans = []
+        for span in spans:
+            ranges = [windows.frames_between(*frames) for frames in span.ranges]
+            ranges = [(start, stop) for start, stop in ranges if start < stop] or ranges[:1]
+            start, stop = ranges[0]
+            if start >= stop:
+                start = min(start, span.start // self.frames)
+                ranges = [(start, max(stop, start + 1))]
+            position_spans.append(self._to_positions(span.with_ranges(ranges)))
+        return position_spans
+
+    def list_window_spans(self) -> list[Span]:
+        """Every step of the projector as a unit of its own."""
+        return [
+            self._to_positions(Span(window, window + 1, str(window), "frame"))
+            for window in range(self.n_windows)
+        ]
+
+    def list_units(
+        self, tokens: Tokens, audio_spans: Sequence[Span]
+    ) -> tuple[list[Span], list[Span]]:
+        """Targets and sources of the decoder: prompt, sound and answer in one row.
+
+        A source is what its position holds. So is a target up to the answer; from there on its
+        position is labelled with the token that it writes, as behind an encoder. So a word that is
+        said and written is a source in its sound, and source and target in its text.
+        """
+        first_predicting_position = (
+            len(tokens.ids) if self.answer_position is None else self.answer_position - 1
+        )
+        sources, targets = [], []
+        for position in range(len(tokens.ids)):
+            if self.start <= position < self.stop:
+                audio_spans_here = [span for span in audio_spans if span.start == position]
+                sources += audio_spans_here
+                targets += [replace(span, word=None) for span in audio_spans_here]
+            elif tokens.kinds[position] != "padding":
+                sources.append(tokens.position_span(position))
+                targets.append(
+                    tokens.position_span(
+                        position, label_offset=int(position >= first_predicting_position)
+                    )
+                )
+        return targets, sources
+
+    def _to_positions(self, span: Span) -> Span:
+        return span.with_ranges(
+            [
+                (self.start + self.positions * start, self.start + self.positions * stop)
+                for start, stop in span.ranges
+            ]
+        )
+
+
+class _StopBeforeDecoder(Exception):
+    """Raised where the decoder would begin, when only the encoder is measured."""
+
+
+def run_with_audio(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str, ...]) -> Any:
+    """Run an audio language model's base, no further than the stacks need.
+
+    An InputError says that there are no tokens for the decoder, or not one audio token for each
+    position of the sound.
+    """
+    ids, decoder = inputs.get("input_ids"), cast("nn.Module", base.language_model)
+    if ids is None:
+        if "decoder" in stacks or "feature_attention_mask" in inputs:
+            raise InputError(
+                "an audio language model needs input_ids, with its audio tokens, beside "
+                "input_features: give both, as its "
+                "processor makes them"
+            )
+        encoder: Any = base.audio_tower if hasattr(base, "audio_tower") else base.encoder
+        return encoder(inputs["input_features"])
+
+    def check_position_count(module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
+        if "decoder" not in stacks:
+            raise _StopBeforeDecoder
+        length = kwargs["inputs_embeds"].shape[1]
+        if length != ids.shape[1]:
+            raise InputError(
+                f"{ids.shape[1]} tokens became {length} positions of the decoder: there must be "
+                "one audio token for each "
+                "position of the sound, as the model's processor makes them"
+            )
+
+    hook = decoder.register_forward_pre_hook(check_position_count, with_kwargs=True)
+    try:
+        return base(**inputs, use_cache=False)
+    except _StopBeforeDecoder:
+        return None
+    except ValueError as error:  # transformers counts audio tokens and what the projector gives
+        if isinstance(error, InputError) or "audio" not in str(error).lower():
+            raise
+        raise InputError(f"the sound does not fit the audio tokens: {error}") from error
+    finally:
+        hook.remove()

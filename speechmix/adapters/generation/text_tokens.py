@@ -1,4 +1,17 @@
-"""Tokenize a `Sentence` for a text model: token ids, and the word of each token by characters."""
+"""Tokenize a `Sentence` for a text model: token ids, and the word of each token by characters.
+
+Translate a sentence greedily by a sequence-to-sequence model of text, to be fed to its decoder.
+
+In: a trained model with its language-model head, and a sentence without a translation. Out: the
+sentence with one; or its ids and text.
+
+Generate decoder text, once each, for items that bring none.
+
+In: a trained model with its language-model head, and a clip without a text (or a sentence without a
+translation). Out: a `GeneratedText`. `Model.generated_texts` holds it for a model as it is (its
+`fingerprint`), and a run stores it in its folder. A random twin generates none; it is fed what the
+trained model generated.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +22,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...errors import InputError
+from ...files.cache_keys import digest
+from ...inputs.clips.clip import Clip
+from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.multipart_words import refuse_multipart_word
 from ..transformers_types import Tokenizer
+from .decoder_context import GeneratedText
 from .model_inputs import PreparedInputs
 from .token_sequence import Tokens, label_unknown
 
 if TYPE_CHECKING:
     from ...inputs.sentences.sentence import Sentence
-    from ...inputs.words.sentence_word import TextWord
+    from ...inputs.words.word_lookup import TextWord
     from ..model import Model
+    from .decoder_context import GeneratedText
+
 
 MASK = "<mask>"
 _POSITION_TABLE_NAMES = ("position_embeddings", "wpe", "embed_positions")
@@ -305,3 +324,88 @@ def _shift_labels(model: Model, labels: list[int]) -> list[int]:
         result: list[int] = shift_function(torch.tensor([labels], device=model.device))[0].tolist()
         return result
     return [model.config.decoder_start_token_id, *labels[:-1]]
+
+
+def can_generate_text(model: Model) -> bool:
+    """True for a trained model with a decoder fed by an encoder (or a prediction network), a
+    language-model head and a tokenizer."""
+    has_head = getattr(model.module, "can_generate", lambda: False)()
+    has_decoder_input = (
+        "cross" in model.stacks
+        or model.capabilities.is_transducer
+        or (model.converses and model.processor is not None)
+    )
+    return (
+        has_head and has_decoder_input and model.tokenizer is not None and model.init == "trained"
+    )
+
+
+def generated_text_key(model: Model, item: Clip | Sentence) -> str:
+    """Hash of what decides what a model writes about an item."""
+    item_values = (
+        [item.audio_hash, item.language] if isinstance(item, Clip) else [item.text, item.pair]
+    )
+    return digest([model.fingerprint, *item_values])
+
+
+def generate_text(model: Model, item: Clip | Sentence) -> GeneratedText:
+    """Generate the text of a clip without one, or the translation of a sentence without one; or
+    return what was generated before.
+
+    A model that cannot generate (an untrained twin, a model without a head) is an InputError.
+    """
+    key = generated_text_key(model, item)
+    if key not in model.generated_texts:
+        generate = model.family.generate if can_generate_text(model) else None
+        if generate is None:
+            remedy = "text= (translation= where it translates)" if model.hears else "translation="
+            remedy = "answer=" if model.converses else remedy
+            raise InputError(
+                f"{item.name} has no text to feed the decoder, and {model.label} writes none "
+                "itself (a trained model with "
+                f"its head does): give {remedy}, or ask for stacks=['encoder']"
+            )
+        model.generated_texts[key] = generate(model, item)
+    return model.generated_texts[key]
+
+
+_MAX_TRANSLATION_TOKENS = 256
+
+
+def translate_sentence(model: Model, sentence: Sentence | str) -> Sentence:
+    """Return the sentence with the translation that the model itself generates; unchanged if it has
+    one. Errors as in `generate_text`."""
+    sentence = Sentence(sentence) if isinstance(sentence, str) else sentence
+    if sentence.translation is not None:
+        return sentence
+    generated = generate_text(model, sentence)
+    if not generated.text:
+        raise InputError(f"{sentence.name!r}: {model.label} writes no text: give translation=")
+    return sentence.replace(translation=generated.text)
+
+
+def generate_translation(model: Model, sentence: Sentence) -> GeneratedText:
+    """Greedy search of transformers' own `generate`, which knows the family's rules (a language to
+    begin with, no padding)."""
+    inputs = {
+        name: tensor.to(model.device)
+        for name, tensor in encode_sentence(model, sentence)[0].items()
+    }
+    with model.in_use(model.state_dtype), torch.no_grad():
+        limit = min(
+            _MAX_TRANSLATION_TOKENS,
+            getattr(model.config, "max_position_embeddings", _MAX_TRANSLATION_TOKENS) - 2,
+        )
+        ids = model.module.generate(
+            **inputs,
+            num_beams=1,
+            do_sample=False,
+            max_new_tokens=limit,
+            max_length=None,
+            min_length=0,
+        )[0].tolist()
+    has_end_token = ids[-1] == model.tokenizer.eos_token_id
+    text = model.tokenizer.decode(ids, skip_special_tokens=True).strip()
+    source = f"translation of the model ({model.label}, greedy)"
+    ended = has_end_token and len(ids) <= limit  # an end that is forced at the limit is none
+    return GeneratedText(tuple(ids[:-1] if has_end_token else ids), 1, text, source, ended)

@@ -11,14 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from ...inputs.words.multipart_words import split_parts
 from ...inputs.words.spans import Span
 from ..transformers_types import Tokenizer
-
-if TYPE_CHECKING:
-    pass
 
 _READING = re.compile(r" \((?:<\S+>|\[\S+\])\)$")  # "([UNK])", "(<unk>)" behind a label
 

@@ -3,13 +3,32 @@
 In: a folder or hub id. Out: what transformers reads from it. Whatever goes wrong on the way, in a
 damaged file, in the hub's client or in transformers' own imports, is a `ModelError` that says what
 was wrong.
+
+Test quickly whether the Hugging Face hub can be reached.
+
+In: a hub id. Out: options of ``from_pretrained`` that keep it to what was downloaded before, where
+the hub does not answer.
+
+Check the files beside the weights of a model: tokenizer, feature extractor, generation.
+
+In: a folder in hub format. Out: nothing, or an error that names the damaged file. transformers
+leaves out what it cannot read and goes on: a model would then write other text, or none.
+
+Check that torchaudio is installed and fits the version of torch.
+
+Two functions of torchaudio are used (forced alignment, edit distance); transformers imports it,
+where it is installed, before any model. A torchaudio made for another torch cannot be imported at
+all.
 """
 
 from __future__ import annotations
 
+import importlib
+import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,18 +38,171 @@ import transformers
 from transformers.utils import logging
 
 from ...errors import InputError, MissingExtraError, ModelError
+from ...files.json_files import JsonObject
 from ..families.family import Family
-from ..transformers_types import Config, FeatureExtractor, Processor
+from ..transformers_types import Config, FeatureExtractor, Processor, Tokenizer, TorchFunction
 from .ctranslate2_files import (
     is_ctranslate2_folder,
     load_ctranslate2,
     load_ctranslate2_tokenizer,
     read_ctranslate2_config,
 )
-from .hub_connection import hub_options, hub_problem
 from .model_source import quantised_message
-from .processor_files import check_processor_files, has_part_files
-from .torchaudio_version import torchaudio_problem
+
+_TIMEOUT_SECONDS = 6.0  # to answer; a slow connection takes one or two
+
+
+def hub_options(source: str) -> JsonObject:
+    """Return options of ``from_pretrained`` for a folder or hub id; none for a folder and while the
+    hub answers."""
+    return {"local_files_only": True} if hub_problem(source) else {}
+
+
+def hub_problem(source: str) -> str:
+    """Return why the hub cannot serve a model, as a message says it; empty if it can, or need not
+    be."""
+    from huggingface_hub import constants
+
+    if Path(source).is_dir() or constants.HF_HUB_OFFLINE:
+        return ""
+    reason = _explain_unreachable(constants.ENDPOINT)
+    return reason and (
+        f"{constants.ENDPOINT} does not answer ({reason}), and {source!r} was not downloaded "
+        "before: connect to the network, "
+        "or give the folder of a model"
+    )
+
+
+@cache
+def _explain_unreachable(endpoint: str) -> str:
+    """Return why an address does not answer a request like the hub client's (proxies,
+    certificates); empty if it does."""
+    from huggingface_hub import get_session
+
+    try:
+        get_session().head(endpoint, timeout=_TIMEOUT_SECONDS)
+    except Exception as error:  # of whichever HTTP library the client uses
+        return f"{type(error).__name__}: {str(error).strip() or 'no reason given'}"[:200]
+    return ""
+
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "added_tokens.json",
+    "special_tokens_map.json",
+)
+_EXTRACTOR_FILES = ("preprocessor_config.json", "processor_config.json")
+_PART_FILES = {"AutoTokenizer": _TOKENIZER_FILES, "AutoFeatureExtractor": _EXTRACTOR_FILES}
+
+
+def check_processor_files(folder: str | Path) -> None:
+    """Raise a ModelError for a damaged JSON file beside the weights.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> check_processor_files(folder)
+    >>> _ = (folder / "vocab.json").write_text('{"a": 0, ')
+    >>> try:
+    ...     check_processor_files(folder)
+    ... except ModelError as error:
+    ...     "vocab.json is damaged" in str(error)
+    True
+    """
+    for name in (*_TOKENIZER_FILES, *_EXTRACTOR_FILES, "generation_config.json"):
+        path = Path(folder) / name
+        if not path.is_file():
+            continue
+        try:
+            content = json.loads(path.read_bytes())
+            problem = "" if isinstance(content, dict) else f"it holds a {type(content).__name__}"
+            if name == "vocab.json" and not problem:
+                problem = _vocabulary_problem(content)
+        except (OSError, ValueError, RecursionError) as error:
+            problem = str(error)[:200]
+        if problem:
+            raise ModelError(
+                f"{path} is damaged ({problem}): fetch or save it again, or remove it if the model "
+                "needs none"
+            )
+
+
+def _vocabulary_problem(content: dict[str, object]) -> str:
+    """What is wrong with the numbers of a vocabulary; MMS has one for each language."""
+    for token, number in content.items():
+        if isinstance(number, dict):
+            if problem := _vocabulary_problem(number):
+                return problem
+        elif type(number) is not int or number < 0:
+            return f"the number of token {token!r} is {number!r:.40}"
+    return ""
+
+
+def fitting_tokenizer(tokenizer: Tokenizer, vocabulary_size: int, source: str) -> Tokenizer | None:
+    """A tokenizer, or None if it has fewer than half of the tokens of its model.
+
+    transformers makes an empty one up where a folder has no tokenizer files; where it has them, a
+    warning says that they do not belong to the model.
+    """
+    if 2 * len(tokenizer) >= vocabulary_size:
+        return tokenizer
+    if has_part_files(source, "AutoTokenizer"):
+        warnings.warn(
+            f"{source}: its tokenizer has {len(tokenizer)} tokens and the model {vocabulary_size}, so it "
+            "is left out: fetch or save the tokenizer's files again, or give processor=",
+            stacklevel=4,
+        )
+    return None
+
+
+def has_part_files(folder: str | Path, auto_class: str) -> bool:
+    """Whether a folder has files of the part that a class of transformers loads."""
+    return any((Path(folder) / name).is_file() for name in _PART_FILES.get(auto_class, ()))
+
+
+def torchaudio_function(name: str, purpose: str) -> TorchFunction:
+    """Return a function of torchaudio.functional; a ModelError if torchaudio cannot be imported."""
+    try:
+        importlib.import_module("torchaudio")
+        result: TorchFunction = getattr(importlib.import_module("torchaudio.functional"), name)
+        return result
+    except Exception as error:
+        is_missing = getattr(error, "name", None) == "torchaudio"
+        raise ModelError(
+            f"{purpose} needs torchaudio, which is not installed: {_PAIR_ADVICE} as docs/start.md says"
+            if is_missing
+            else f"{purpose} needs torchaudio: {torchaudio_problem() or error}"
+        ) from error
+
+
+def torchaudio_problem() -> str | None:
+    """Say why torchaudio cannot be imported and what to do; None if it can, or is not installed."""
+    try:
+        importlib.import_module("torchaudio")
+    except (
+        Exception
+    ) as error:  # not installed; or a library that is not there, a symbol of another torch
+        if isinstance(error, ModuleNotFoundError) and error.name == "torchaudio":
+            return None
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+    else:
+        return None
+    return (
+        f"torchaudio is installed but cannot be imported ({lines[0][:200]}): {_TORCHAUDIO_ADVICE}"
+    )
+
+
+_PAIR_ADVICE = (
+    f"torch {torch.__version__} and torchaudio have to be of one release and for one kind of "
+    "machine. Install the pair"
+)
+_TORCHAUDIO_ADVICE = (
+    f"{_PAIR_ADVICE} as docs/start.md says, or do without torchaudio (pip uninstall torchaudio)"
+)
+
 
 # Weights that no forward pass in evaluation mode reads: spec-augment's mask embedding and
 # pre-training heads.

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from ...errors import ModelError
 from ...files.json_files import Json, JsonObject
-from ..capture.module_access import list_modules
-from ..capture.weight_conversion import is_packed
+from ..capture.module_access import is_packed, list_modules
 from ..transformers_types import FeatureExtractor, Tokenizer
 
 _SCALAR_TYPES = (int, float, str, type(None))  # bool is an int

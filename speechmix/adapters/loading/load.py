@@ -18,14 +18,15 @@ from ..binding.fidelity_check import match_original_states
 from ..binding.self_check import self_check
 from ..capture.module_access import has_adapters, resolve_dtype
 from ..families.family import Family
-from ..families.family_lookup import find_family, find_module_family
-from ..generation.audio_token_positions import find_audio_token_id
+from ..families.registry import find_family, find_module_family
+from ..generation.audio_prompt import find_audio_token_id
 from ..model import Model
 from ..transformers_types import Config, FeatureExtractor, Processor
 from .checkpoints import (
     NO_CUSTOM_CODE,
     find_extractor,
     first_line,
+    fitting_tokenizer,
     load_processor_part,
     load_trained,
     read_config,
@@ -42,9 +43,15 @@ from .model_source import (
     resolve_transformers_options,
     unwrap_module,
 )
-from .module_construction import build_random_module, check_config, convert_copy, wrap_module
-from .peft_adapters import adapter_base, load_adapter, merge_adapters
-from .processor_files import fitting_tokenizer
+from .module_construction import (
+    adapter_base,
+    build_random_module,
+    check_config,
+    convert_copy,
+    load_adapter,
+    merge_adapters,
+    wrap_module,
+)
 
 INITS = ("trained", "random")
 

@@ -17,8 +17,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from ...errors import ModelError
 from ...files.json_files import JsonObject
 from ..binding.bound_layers import bind_stack
-from ..families.family_lookup import find_module_family
-from ..families.registry import family_of_type
+from ..families.registry import family_of_type, find_module_family
 from ..families.specs import StackSpec
 from ..model import Model
 from ..transformers_types import Config

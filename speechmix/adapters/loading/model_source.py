@@ -20,7 +20,7 @@ from torch import nn
 from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
 from ...inputs import bundled
-from ..capture.weight_conversion import find_quantised_layer, is_packed
+from ..capture.module_access import find_quantised_layer, is_packed
 
 if TYPE_CHECKING:
     import transformers

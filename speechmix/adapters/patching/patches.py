@@ -3,23 +3,32 @@
 In: an attention module that runs for several runs at once (a batch), and which of them have other
 values where. Out: the same call of torch's attention function, or the product behind a softmax of
 the module's own, on changed values. Where the batch grows is in patched_runs.py.
+
+Silence heads of a decoder's self-attention: set their outputs to zero.
+
+In: for each run of a batch the heads that are silent. Out: the model's hooks while the block lasts; what a head
+computes is replaced before the output projection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ...errors import ModelError
-from ..capture.attention_calls import read_multi_head
-from ..capture.weighted_sums import WeightedSumFinder
+from ..capture.attention_calls import WeightedSumFinder, read_multi_head
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput, TorchFunction
+
+if TYPE_CHECKING:
+    from ..model import Model
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,3 +210,32 @@ class PatchedValues(TorchFunctionMode):
             context[others] = (call.weights() @ call.value)[others]
         out_weight, out_bias = args[8], args[9]
         return F.linear(context.transpose(0, 1).flatten(1), out_weight, out_bias)
+
+
+@contextmanager
+def silence_heads(
+    model: Model, heads_by_run: Sequence[Sequence[tuple[int, int]]], stack: str = "decoder"
+) -> Iterator[None]:
+    """Run a model without the output of some heads.
+
+    `heads_by_run` lists (layer, head) pairs for each run of a batch; a single entry is for all
+    runs.
+    """
+    bound = model.stacks[stack]
+    with ExitStack() as exit_stack:
+        for index, layer in enumerate(bound.layers):
+            keep = torch.ones(len(heads_by_run), 1, bound.heads, 1, device=model.device)
+            for run, heads in enumerate(heads_by_run):
+                for layer_index, head in heads:
+                    if layer_index == index:
+                        keep[run, :, head] = 0
+            if not bool(keep.all()):
+                hook = partial(_scale_heads, keep=keep)
+                exit_stack.callback(layer.attention.output.register_forward_pre_hook(hook).remove)
+        yield
+
+
+def _scale_heads(module: nn.Module, args: HookArguments, *, keep: Tensor) -> tuple[Any, ...]:
+    states = args[0]
+    by_head = states.view(*states.shape[:-1], keep.shape[2], -1) * keep.to(states.dtype)
+    return (by_head.view(states.shape), *args[1:])

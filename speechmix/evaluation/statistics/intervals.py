@@ -18,11 +18,50 @@ no interval holds.
 - Proportions: exact binomial limits (Clopper & Pearson 1934), one group as one trial. Means of
   several clips within a group vary less than single trials do, so the limits are then cautious.
 - Differences of two proportions: limits combined as by Zou & Donner 2008.
+
+Bootstrap intervals of means over clips that have different numbers of values.
+
+In: a sum and a count for each independent group of clips. Out: the limits of a percentile interval of
+sum / count, whose percentiles are widened for few groups as by Hesterberg 2015 (What teachers should
+know about the bootstrap, The American Statistician 69): with n groups those at
+
+    Phi(-+ sqrt(n / (n - 1)) t),   t the Student quantile of n - 1 degrees of freedom
+
+In simulations it covered the mean of normal data in 91 % of samples of 5 groups and in 94 % of 30.
+
+Test many means at once, by flipping the signs of groups.
+
+In: one number for each row and group (a difference of two measures). Out: one-sided p, corrected
+for all rows.
+
+The test needs no normal distribution, but symmetry: without a difference, the sign of a group's
+differences is as likely + as -. Skewed differences of few groups are found too often (lognormal ones
+of 12 groups in 15 % of samples at 5 %). Groups are independent.
+
+So the signs of a group are flipped in all rows together, each row's t is computed, and t becomes the
+share of flips in which the same row has a t as large: p of the row alone. The corrected p is the share
+of flips in which the smallest p of *any* row is as small (smallest p, Westfall & Young 1993). Unlike
+the largest t, the smallest p treats rows over many and over few groups alike: a row over few groups
+has large values of t by chance, but no small p.
+
+Test many numbers against those of shuffled data at once.
+
+In: one number for each cell, of the data and of each shuffle. Out: one-sided p of each cell,
+corrected for all cells.
+
+If the order of the data means nothing, the data are one more shuffle. So each cell is standardised
+by the data and the shuffles together, and a shuffle counts with its *largest* value over all cells:
+looking at many cells gives no advantage (single-step maximum test; Westfall & Young 1993,
+Resampling-Based Multiple Testing).
+
+    p[cell] = ( 1 + number of shuffles whose largest value reaches the cell's ) / (S + 1)
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -210,3 +249,115 @@ def twin_bands(
         reach = student.ppf((1 + level) / 2, count - 1) * error * np.sqrt(count + 1)
     reach = np.where(count > 1, reach, np.nan)
     return mean - reach, mean + reach
+
+
+_RESAMPLES = 2000
+MIN_GROUPS = 5  # below which an interval would promise too much
+
+
+def bootstrap_interval(
+    sums: np.ndarray, counts: np.ndarray, *, level: float = LEVEL, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the interval of a ratio of sums over groups; NaN for fewer than five groups.
+
+    `sums` is [..., groups], `counts` [groups] or [..., groups], low and high are [...]. The same
+    groups are drawn for all rows, so that differences of two rows give paired intervals.
+    """
+    n_groups = sums.shape[-1]
+    if n_groups < MIN_GROUPS:
+        return np.full(sums.shape[:-1], np.nan), np.full(sums.shape[:-1], np.nan)
+    draws = resample_groups(n_groups, seed=seed)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = (sums @ draws.T) / (counts @ draws.T)  # [..., resamples]
+    low, high = np.nanquantile(means, percentile_levels(n_groups, level), axis=-1)
+    return low, high
+
+
+def resample_groups(n_groups: int, *, seed: int = 0) -> np.ndarray:
+    """Draw how often each group is in each resample, [resamples, groups]."""
+    shares = np.full(n_groups, 1 / n_groups)
+    return np.random.default_rng(seed).multinomial(n_groups, shares, size=_RESAMPLES)
+
+
+def percentile_levels(n_groups: int, level: float = LEVEL) -> np.ndarray:
+    """Return the two widened percentiles (0 to 1) that limit an interval."""
+    from scipy.stats import norm, t
+
+    quantile = t.ppf((1 + level) / 2, n_groups - 1) * np.sqrt(n_groups / (n_groups - 1))
+    levels: np.ndarray = norm.cdf([-quantile, quantile])
+    return levels
+
+
+_MAX_EXACT_GROUPS, _N_FLIPS = (
+    12,
+    4999,
+)  # groups whose signs are flipped in all ways; flips drawn for more groups
+_ROUNDING = 1e-9
+
+
+def corrected_p(differences: np.ndarray) -> np.ndarray:
+    """Return the one-sided p [R] of each row's mean being above zero, corrected for all rows.
+
+    `differences` are [R, G], NaN where a row lacks a group. p is NaN for rows with fewer than two
+    groups, and exact up to twelve groups.
+    """
+    result = np.full(len(differences), np.nan)
+    rows = np.isfinite(differences).sum(axis=1) > 1
+    if not rows.any():
+        return result
+    tested_rows = differences[rows]
+    tested_rows = tested_rows[:, np.isfinite(tested_rows).any(axis=0)]
+    t = _t_values(tested_rows, _sign_flips(tested_rows.shape[1]))  # [flips, R]
+    p = np.empty_like(t)
+    for row, values in enumerate(t.T):
+        count_above = len(values) - np.searchsorted(np.sort(values), values - _ROUNDING)
+        p[:, row] = count_above / len(values)
+    smallest = np.sort(p.min(axis=1))
+    result[rows] = np.searchsorted(smallest, p[0] + _ROUNDING) / len(smallest)
+    return result
+
+
+def _t_values(differences: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """Compute t of each row with each set of signs [flips, R]."""
+    counts = np.isfinite(differences).sum(axis=1)
+    filled_values = np.nan_to_num(differences)  # a missing group adds nothing to a sum
+    scale = np.sqrt((filled_values**2).sum(axis=1) / counts)
+    filled_values = (
+        filled_values / np.where(scale > 0, scale, 1)[:, None]
+    )  # t does not depend on the unit
+    means = signs @ filled_values.T / counts
+    variances = ((filled_values**2).sum(axis=1) / counts - means**2).clip(1e-12)
+    t: np.ndarray = means * np.sqrt((counts - 1) / variances)
+    return t
+
+
+@lru_cache(maxsize=8)  # a simulation asks for the same ones thousands of times
+def _sign_flips(count: int) -> np.ndarray:
+    """Return sign flips of groups [flips, G], the identity first: all flips, or random ones."""
+    if count <= _MAX_EXACT_GROUPS:
+        return np.array(list(itertools.product((1.0, -1.0), repeat=count)))
+    random_signs = np.random.default_rng(0).choice([1.0, -1.0], size=(_N_FLIPS, count))
+    return np.concatenate([np.ones((1, count)), random_signs])
+
+
+_MIN_SPREAD = 1e-9  # of numbers that all agree
+
+
+def permutation_p(values: np.ndarray) -> np.ndarray:
+    """Return p [E] of each cell being larger than in shuffled data, corrected over all cells.
+
+    `values` [1 + S, E] are the data, then its shuffles. p is NaN for cells without a number, or
+    with fewer than two shuffles.
+    """
+    values = np.asarray(values, dtype=float)
+    p = np.full(values.shape[1], np.nan)
+    is_known = np.isfinite(values).all(axis=0)
+    if len(values) < 3 or not is_known.any():
+        return p
+    known_values = values[:, is_known]
+    z = (known_values - known_values.mean(axis=0)) / np.maximum(
+        known_values.std(axis=0), _MIN_SPREAD
+    )
+    reached = z[1:].max(axis=1, keepdims=True) >= z[:1] - 1e-9
+    p[is_known] = (1 + reached.sum(axis=0)) / len(values)
+    return p

@@ -22,7 +22,7 @@ from ...errors import InputError
 from ...files.names import safe_name
 from ...files.text_files import write_csv
 from ...mixing.measures import MEASURES, find_measure
-from ...runs.journal.item_lines import open_request_folder
+from ...runs.journal.stage_lines import open_request_folder
 from .blimp import PUBLISHED, BlimpItem
 from .cue_alignment_table import published_alignment
 from .fine_tuning import FineTuningOptions, fine_tune_choice

@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.cue_row_metrics import average_precision, chance_level, dot_product
+from ...evaluation.cue_need import average_precision, chance_level, dot_product
 from ...evaluation.statistics.intervals import mean_interval
 from ...inputs.words.cue_and_target import cue_words
 from ...inputs.words.spans import Span

@@ -19,7 +19,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 
 from ...errors import InputError
-from ...mixing.maps.measure_facts import measure_label
+from ...mixing.maps.measure_registry import measure_label
 from ...reporting.plots import map_cells
 from ...reporting.plots.figure_style import (
     LABEL_SIZE,

@@ -18,7 +18,7 @@ from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
 from ...files.json_files import JsonObject
 from ...mixing.passes.mix import mix_one
-from ...runs.journal.item_lines import compute_item_lines
+from ...runs.journal.stage_lines import compute_item_lines
 from .blimp import BlimpItem
 from .cue_alignment import ALIGNMENT_METRICS, RANK_CORRELATION, SHARE_METRICS, cue_alignment
 from .distance_metric_effect import distance_effect

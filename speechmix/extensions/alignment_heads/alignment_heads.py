@@ -16,10 +16,13 @@ from tqdm.auto import tqdm
 from ...adapters.model import Model
 from ...alignment.whisper_attention import named_heads
 from ...errors import InputError, SpeechmixError
-from ...evaluation.statistics.bootstrap import bootstrap_interval
-from ...evaluation.statistics.even_subset import choose_evenly
-from ...evaluation.statistics.group_sentences import describe_groups
-from ...evaluation.statistics.groups import assign_item_groups, build_item_table
+from ...evaluation.statistics.groups import (
+    assign_item_groups,
+    build_item_table,
+    choose_evenly,
+    describe_groups,
+)
+from ...evaluation.statistics.intervals import bootstrap_interval
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from .attention_effects import MIN_SOURCES, correlate_with_effects

@@ -14,8 +14,14 @@ from functools import cached_property
 import numpy as np
 
 from ...adapters.model import Model
-from ...alignment.row_placement import head_evidence, place_by_evidence, trim_silence
-from ...alignment.whisper_attention import choose_heads, read_text_attention, word_rows
+from ...alignment.whisper_attention import (
+    choose_heads,
+    head_evidence,
+    place_by_evidence,
+    read_text_attention,
+    trim_silence,
+    word_rows,
+)
 from ...errors import AlignmentError, InputError
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip

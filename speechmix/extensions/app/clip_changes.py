@@ -13,12 +13,12 @@ from ...alignment import place_words
 from ...alignment.ctc import has_ctc_head
 from ...errors import InputError
 from ...files.names import safe_name
+from ...inputs.audio.audio_source import read_audio
 from ...inputs.audio.decoding import header_seconds
 from ...inputs.audio.frame_grid import Seconds
-from ...inputs.audio.loading import read_audio
 from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import Word
-from ...interventions.audio_removal import mute
+from ...interventions.removals import mute
 from .measurements import (
     EVEN_SPACING,
     PLACEMENT_METHODS,

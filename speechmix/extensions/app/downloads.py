@@ -14,18 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
+from ...files.cache_keys import versions
 from ...files.json_files import Json, JsonObject
 from ...files.names import safe_name
-from ...files.versions import versions
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.player import encode_flac
 from ...inputs.formats.textgrid import write_textgrid
 from ...inputs.words.timed_words import Word
-from ...mixing.maps.measure_facts import measure_label
+from ...mixing.maps.measure_registry import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from ...reporting.pages.clip_card import clip_card
+from ...reporting.pages.clip_card import clip_card, model_label
 from ...reporting.pages.html_page import render_page
-from ...reporting.pages.map_encoding import model_label
 from ...reporting.plots.clip_overview import clip_figure
 from ...reporting.plots.figure_style import png_bytes
 from ...runs.results.stored_clips import Maps

@@ -14,10 +14,10 @@ from ...adapters.model import Model
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
-from ...interventions.audio_removal import SOUND_FILLS
-from ...mixing.maps.measure_facts import measure_label
+from ...interventions.removals import SOUND_FILLS
+from ...mixing.maps.measure_registry import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from ...reporting.pages.map_encoding import MAX_UNITS, encode_maps, map_forms, model_label
+from ...reporting.pages.clip_card import MAX_UNITS, encode_maps, map_forms, model_label
 from ...runs.results.stored_clips import Maps, ModelKey
 from ..explain.explanation import Explanation
 from ..explain.page_data import explanation_view

@@ -17,7 +17,7 @@ from ... import __version__
 from ...errors import InputError, SpeechmixError
 from ...files.json_files import Json, JsonObject, parse_json
 from ...inputs.clips.player import encode_flac
-from ...interventions.audio_removal import SOUND_FILLS
+from ...interventions.removals import SOUND_FILLS
 from ...mixing.maps.measure_registry import measure_facts
 from ...reporting.pages.html_page import read_template, share_colors
 from ...reporting.plots.sound_panels import sound_picture

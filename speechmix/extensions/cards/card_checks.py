@@ -6,15 +6,15 @@ In: the content of a profile. Out: a `MixingProfile`, or an error that names the
 from __future__ import annotations
 
 from ...errors import InputError
-from ...files.json_fields import (
+from ...files.json_files import (
     NUMBER,
     OPTIONAL_NUMBER,
     TEXT,
     FieldTypes,
+    Json,
     check_fields,
     check_value,
 )
-from ...files.json_files import Json
 from .card_contents import CardEstimate, MixingProfile
 
 _PROFILE: FieldTypes = {

@@ -16,11 +16,9 @@ from ...errors import InputError
 from ...files.json_files import write_checked_json
 from ...files.names import distinct_file_names, safe_name
 from ...files.whole_files import write_text
-from ...mixing.maps.measure_facts import measure_label
-from ...mixing.maps.measure_registry import leading_measure
-from ...reporting.pages.html_page import FirstScreen, Item, Part, Picture, render_page
-from ...reporting.pages.svg_figures import page_svg
-from ...reporting.pages.table_export import markdown_table
+from ...mixing.maps.measure_registry import leading_measure, measure_label
+from ...reporting.pages.html_page import FirstScreen, Item, Part, Picture, page_svg, render_page
+from ...reporting.pages.table_format import markdown_table
 from .card_contents import MixingProfile
 from .model_card import ModelCard, read_model_card
 

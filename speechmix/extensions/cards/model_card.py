@@ -17,8 +17,8 @@ from ...files.cache_keys import digest
 from ...files.json_files import JsonObject, parse_json
 from ...files.text_files import read_text
 from ...reporting.pages.study_results import Study
-from ...runs.results.run_state import RUNNING
-from ...runs.results.scored_models import scored_models
+from ...runs.results.open_run import scored_models
+from ...runs.results.run_folder import RUNNING
 from .card_checks import parse_profile
 from .card_contents import MixingProfile
 from .mixing_profile import read_mixing_profile

@@ -17,8 +17,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...inputs.audio.decoding import decode_audio
-from ...inputs.clips.clip import Clip
-from ...inputs.clips.clip_metadata import SEGMENTS
+from ...inputs.clips.clip import SEGMENTS, Clip
 from ...inputs.words.timed_words import Word
 from .sound_changes import CHANGES
 from .world_vocoder import FRAME_SECONDS, VoiceFrames, voice_frame_times

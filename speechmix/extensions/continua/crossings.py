@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from ...evaluation.statistics.bootstrap import MIN_GROUPS, percentile_levels, resample_groups
+from ...evaluation.statistics.intervals import MIN_GROUPS, percentile_levels, resample_groups
 
 _SMALLEST_CHANGE = 1e-4  # of a response; below it is the rounding of another input
 MISFIT = 0.1  # of a response, above which the fit does not describe the means

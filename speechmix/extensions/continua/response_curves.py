@@ -19,14 +19,13 @@ from scipy.special import expit
 
 from ...errors import InputError
 from ...evaluation.cue_contribution import cue_contribution
-from ...evaluation.statistics.group_sentences import describe_groups
-from ...evaluation.statistics.groups import assign_item_groups, build_item_table
+from ...evaluation.statistics.groups import assign_item_groups, build_item_table, describe_groups
 from ...files.json_files import JsonObject
 from ...files.user_tables import RowError, read_table
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.sound_segments import segment_clip
+from ...inputs.clips.segments import segment_clip
 from ...interventions.decision import Decision
-from ...mixing.measures.classifier_objective import label_names
+from ...mixing.measures.token_objectives import label_names
 from ...mixing.passes.mix import mix
 from .continua import Continuum
 from .crossings import find_crossing

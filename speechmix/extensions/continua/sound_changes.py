@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import Generator
 
 from ...errors import InputError
-from ...interventions.audio_removal import random_phase_noise
+from ...interventions.removals import random_phase_noise
 from .world_vocoder import VoiceFrames, voice_frame_times
 
 Samples = np.ndarray

@@ -20,7 +20,7 @@ from ...evaluation.statistics.groups import SPEAKER_COLUMNS
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.cue_and_target import cue_text, cue_words
-from ...inputs.words.phone_classes import phone_class
+from ...inputs.words.phone_labels import phone_class
 from ...inputs.words.unit_tiers import PHONE, unit_owners
 from ...inputs.words.word_lookup import normalize_word
 

@@ -27,11 +27,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ...adapters.capture.hidden_states import INPUT
+from ...adapters.capture.forward_pass import INPUT
 from ...adapters.model import Model
 from ...errors import InputError
-from ...evaluation.statistics.group_sentences import describe_item_groups
-from ...evaluation.statistics.groups import build_item_table, content_key
+from ...evaluation.statistics.groups import build_item_table, content_key, describe_item_groups
 from ...evaluation.statistics.intervals import LEVEL, mean_interval
 from ...evaluation.statistics.random_twin_comparison import compare_with_twins
 from ..probing.ridge import assign_group_folds, predict_values

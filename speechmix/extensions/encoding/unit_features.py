@@ -15,10 +15,10 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.statistics.groups import build_item_table
-from ...inputs.audio.formants import track_formants
+from ...inputs.audio.spectrograms import track_formants
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
-from ...inputs.words.phone_classes import articulatory_features
+from ...inputs.words.phone_labels import articulatory_features
 from ...inputs.words.unit_tiers import PHONE
 from .covariates import COVARIATES, add_covariates
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from ...adapters.binding.bound_layers import Stack
 from ...adapters.binding.layer_components import projection_weight
 from ...adapters.binding.meta_model import build_meta_model
-from ...adapters.capture.activation_cache import MAX_FEATURE_BYTES, MAX_STATE_BYTES
+from ...adapters.capture.model_use import MAX_FEATURE_BYTES, MAX_STATE_BYTES
 from ...adapters.delta_engine.matrix_products import MAX_STORED_BYTES
 from ...adapters.model import Model
 from ...adapters.transformers_types import PretrainedModule
@@ -28,9 +27,6 @@ from ...errors import InputError
 from ...mixing.passes.batches import ATTENTION_FLOATS, CPU_BATCH_BYTES, clip_bytes
 from .cost_estimate import Estimate
 from .operation_count import count_operations
-
-if TYPE_CHECKING:
-    pass
 
 _MEASURED_SECONDS = 0.25
 

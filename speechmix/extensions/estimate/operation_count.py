@@ -19,22 +19,19 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters.binding.meta_model import keep_first_layers
-from ...adapters.capture.attention_block import Block
 from ...adapters.capture.forward_pass import Capture
+from ...adapters.capture.layer_run import Block
 from ...adapters.delta_engine.matrix_products import MatrixProduct
 from ...adapters.generation.text_tokens import max_positions
 from ...adapters.model import Model
 from ...errors import InputError
-from ...mixing.measures.availability import check_defined
-from ...mixing.measures.measure import Measure
+from ...mixing.measures.measure import Measure, check_defined
 from ...mixing.measures.measure_functions import find_measure
 from ...mixing.measures.mixing_strength import STRENGTH
 from ...mixing.passes.batches import pair_batch_bytes
 from ...mixing.passes.forward_pass import score_block
-from ...mixing.passes.item_view import View
-from ...mixing.passes.precision import Precision, inference_context
-from ...mixing.passes.request import MixRequest
-from ...mixing.passes.requested_layers import resolve_stacks
+from ...mixing.passes.item_view import View, resolve_stacks
+from ...mixing.passes.request import MixRequest, Precision, inference_context
 from ...mixing.passes.view_kinds import make_view
 from .operation_counter import OperationCounter
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ...adapters.generation.prompt_words import find_prompt_words
+from ...adapters.generation.audio_prompt import find_prompt_words
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
-from ...interventions.removable_sources import Source, words_as_sources
+from ...interventions.decision import Source, words_as_sources
 from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import make_view
 from .decoder_drafts import draft_tokens, make_writing, text_sources

@@ -17,7 +17,7 @@ import numpy as np
 from ...adapters.transformers_types import ModelOutput
 from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
-from ...mixing.measures.classifier_objective import label_index, label_names
+from ...mixing.measures.token_objectives import label_index, label_names
 from .contrasts import (
     Contrast,
     contrast_at_deletion,

@@ -19,8 +19,6 @@ from ...interfaces.cli.clip_options import (
     print_skipped,
 )
 from ...interfaces.cli.command_parser import Subparsers
-from ...interfaces.cli.executor_options import add_executor_options, refuse_executor_options
-from ...interfaces.cli.fill_options import add_fill_option, split_fills_by_side
 from ...interfaces.cli.model_options import (
     add_loading_options,
     add_model_option,
@@ -29,6 +27,12 @@ from ...interfaces.cli.model_options import (
     select_only_model,
 )
 from ...interfaces.cli.run_results import compute_kind_in_run
+from ...interfaces.cli.score_options import (
+    add_executor_options,
+    add_fill_option,
+    refuse_executor_options,
+    split_fills_by_side,
+)
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip

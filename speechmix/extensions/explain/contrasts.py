@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rapidfuzz.distance import Levenshtein
 
-from ...adapters.generation.decoder_prefix import token_behind_text
+from ...adapters.generation.decoder_text import token_behind_text
 from ...adapters.generation.token_sequence import first_difference
 from ...inputs.clips.clip import Clip
 from .generated_tokens import token_label

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ...adapters.generation.ctc_paths import best_ctc_path
-from ...adapters.generation.decoder_prefix import first_timestamp_id
-from ...adapters.generation.token_words import decoding_options
+from ...adapters.generation.decoder_text import decoding_options, first_timestamp_id
+from ...adapters.generation.emission_paths import best_ctc_path
 from ...errors import InputError
-from ...interventions.removable_sources import Source
+from ...interventions.decision import Source
 from .generated_tokens import (
     END,
     PADDING_SIDE,

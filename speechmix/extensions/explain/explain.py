@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...adapters.generation.decoder_prefix import spoken_language
+from ...adapters.generation.decoder_text import spoken_language
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.sound_segments import SegmentOption
+from ...inputs.clips.segments import SegmentOption
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.timed_words import Word
-from ...mixing.passes.requested_spans import segment_item
+from ...mixing.passes.request import segment_item
 from ..lens.lens import lens as read_lens
 from .choices import AGAINST, list_choices, list_units
 from .explanation import Explanation

@@ -15,19 +15,19 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
-from ...inputs.audio.waveform_envelope import waveform_envelope
-from ...mixing.maps.measure_facts import measure_label
+from ...inputs.audio.spectrograms import waveform_envelope
+from ...mixing.maps.measure_registry import measure_label
 from ...reporting.plots.coloured_tokens import NEGATIVE_COLOR, POSITIVE_COLOR
 from ...reporting.plots.figure_style import (
     LABEL_SIZE,
     LETTER_WIDTH,
     TICK_SIZE,
     TITLE_SIZE,
+    choose_spaced,
     new_figure,
     shorten_text,
     wrap_text,
 )
-from ...reporting.plots.unit_labels import choose_spaced
 
 if TYPE_CHECKING:
     from .attribution import Attribution

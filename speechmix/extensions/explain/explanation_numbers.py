@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from ...inputs.words.labels_in_sentences import number_repeated
+from ...inputs.words.cue_and_target import number_repeated
 from ...inputs.words.transcript_accuracy import normalize_transcript
 from .effects import range_over_fills
 from .specificity import LEAST_DISTANCE

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from ...interventions.audio_removal import SOUND_FILLS
-from ...interventions.token_removal import fill_token_id
+from ...interventions.removals import SOUND_FILLS, fill_token_id
 from .generated_tokens import PADDING_SIDE
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.spans import Span, frame_spans
-from ...interventions.removable_sources import Source
+from ...interventions.decision import Source
 from ...mixing.maps.measure_registry import measure_facts
 from .generated_tokens import PADDING_SIDE, SourceUnit
 

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ...adapters.generation.emission_paths import PATH_FRAMES
 from ...adapters.generation.model_inputs import HashedInputs, PreparedInputs
-from ...adapters.generation.transducer_path import PATH_FRAMES
-from ...interventions.decision import Decision
-from ...interventions.removable_sources import Source
-from ...mixing.measures.classifier_objective import answer_logits, label_names
-from ...mixing.measures.token_objectives import Objective, token_logits
+from ...interventions.decision import Decision, Source
+from ...mixing.measures.token_objectives import Objective, answer_logits, label_names, token_logits
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

@@ -18,7 +18,7 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
 from ...mixing.maps.measure_registry import MEASURE_FACTS
 from ...runs.kinds.result_kind import Result, ResultItem, ResultKind, stored_contents, version_entry
-from ...runs.out_of_memory import OutOfMemory
+from ...runs.progress import OutOfMemory
 from ...runs.results.clip_result_files import Owner, Part
 from .explain import explain
 from .page_data import explanation_view

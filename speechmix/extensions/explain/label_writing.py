@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...inputs.clips.clip import Clip
-from ...interventions.removable_sources import tokens_as_sources, words_as_sources
-from ...mixing.measures.classifier_objective import (
+from ...interventions.decision import tokens_as_sources, words_as_sources
+from ...mixing.measures.token_objectives import (
     check_maps_reach_label,
     label_index,
     label_names,

@@ -14,20 +14,18 @@ import torch
 
 from ...adapters.generation.decoder_context import GeneratedText
 from ...adapters.generation.decoder_text import decoder_tokens
-from ...adapters.generation.decoder_text_generation import generate_text
+from ...adapters.generation.emission_paths import feed_path
 from ...adapters.generation.model_inputs import PreparedInputs
-from ...adapters.generation.text_tokens import MASK, encode_sentence
+from ...adapters.generation.text_tokens import MASK, encode_sentence, generate_text
 from ...adapters.generation.token_sequence import Tokens
-from ...adapters.generation.transducer_path import feed_path
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
-from ...interventions.removable_sources import Source, tokens_as_sources, words_as_sources
+from ...interventions.decision import Source, tokens_as_sources, words_as_sources
 from ...mixing.measures.token_objectives import require_head
 from ...mixing.passes.item_view import View
-from ...mixing.passes.masked_target import is_masked_model, replace_target_by_mask
 from ...mixing.passes.request import MixRequest
-from ...mixing.passes.view_kinds import make_view
+from ...mixing.passes.view_kinds import is_masked_model, make_view, replace_target_by_mask
 from .audio_answers import write_answer
 from .decoder_drafts import (
     draft_given_letters,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...inputs.audio.waveform_envelope import waveform_envelope
+from ...inputs.audio.spectrograms import waveform_envelope
 from ...inputs.clips.player import encode_wav
-from ...mixing.maps.measure_facts import measure_label
+from ...mixing.maps.measure_registry import measure_label
 from .plain_text import DECIDING_NATS, SAME_FOR_ALL, format_doubts
 from .reader_warnings import list_remarks
 from .tables import COLUMNS, PAIR_COLUMNS

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...alignment.alignment_result import without_calibration_note
-from ...inputs.words.labels_in_sentences import end_sentence
+from ...inputs.words.cue_and_target import end_sentence
 from .choices import Choice
 from .generated_tokens import BLANK, END, SPACE
 from .reader_warnings import list_remarks

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...inputs.words.labels_in_sentences import end_sentence, name_in_sentence
+from ...inputs.words.cue_and_target import end_sentence, name_in_sentence
 from .fills import Fill
 from .removal_measures import OCCLUSION
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...errors import InputError
-from ...interventions.decision_margins import MarginFunction, RemovalMargins
-from ...interventions.shapley import shapley_values
+from ...interventions.shapley import MarginFunction, RemovalMargins, shapley_values
 from ...mixing.measures.measure_functions import find_measure, implement
 
 if TYPE_CHECKING:

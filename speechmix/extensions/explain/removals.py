@@ -16,7 +16,7 @@ import torch
 from ...adapters.transformers_types import ModelOutput
 from ...interventions.removals import SOUND, TEXT_IDS, Removal
 from ...interventions.runner import Reader, run_interventions
-from ...mixing.measures.classifier_objective import answer_logits
+from ...mixing.measures.token_objectives import answer_logits
 from .fills import ALTERNATIVES, REMOVE, Fill, alternative_tokens
 
 if TYPE_CHECKING:

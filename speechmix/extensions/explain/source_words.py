@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...adapters.generation.decoder_prefix import spoken_language
+from ...adapters.generation.decoder_text import spoken_language
 from ...adapters.generation.greedy_generation import transcribe
 from ...alignment import align, resolve_method
 from ...alignment.cepstra import SAMPLE_RATE, analyse_recording
 from ...alignment.whisper_attention import is_trained_whisper, named_heads
 from ...errors import AlignmentError, InputError, MissingExtraError
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.sound_segments import SEGMENT_SECONDS, SegmentOption, segment_clip
+from ...inputs.clips.segments import SEGMENT_SECONDS, SegmentOption, segment_clip
 from ...inputs.words.timed_words import Word
 from ...inputs.words.transcript_accuracy import (
     MAX_ERROR_RATE,
     character_error_rate,
     normalize_transcript,
 )
-from ...mixing.passes.requested_spans import segment_item
+from ...mixing.passes.request import segment_item
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...errors import InputError, SpeechmixError
-from ...evaluation.statistics.group_sentences import describe_groups
-from ...evaluation.statistics.groups import assign_item_groups, build_item_table
+from ...evaluation.statistics.groups import assign_item_groups, build_item_table, describe_groups
 from ...interventions.decision import Decision
-from ...mixing.passes.requested_spans import segment_item
+from ...mixing.passes.request import segment_item
 from .item_evaluation import ItemEvaluation
 from .item_rows import ItemResult
 from .layer_choice import choose_best_layer
@@ -42,7 +41,7 @@ from .state_perturbation import STATES, evaluate_state_shifts
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
-    from ...inputs.clips.sound_segments import SegmentOption
+    from ...inputs.clips.segments import SegmentOption
     from ...inputs.sentences.sentence import Sentence
 
 

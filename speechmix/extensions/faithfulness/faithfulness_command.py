@@ -25,11 +25,6 @@ from ...interfaces.cli.clip_options import (
     print_skipped,
 )
 from ...interfaces.cli.command_parser import Subparsers
-from ...interfaces.cli.executor_options import (
-    add_executor_options,
-    choose_executor,
-    refuse_executor_options,
-)
 from ...interfaces.cli.model_options import (
     add_evaluated_measures_option,
     add_loading_options,
@@ -39,7 +34,12 @@ from ...interfaces.cli.model_options import (
     load_model,
     select_only_model,
 )
-from ...interfaces.cli.score_options import add_group_option
+from ...interfaces.cli.score_options import (
+    add_executor_options,
+    add_group_option,
+    choose_executor,
+    refuse_executor_options,
+)
 from .text_faithfulness_command import (
     add_blank_out,
     add_deletion,

@@ -16,8 +16,7 @@ from ...files.shard_assignment import Shard
 from ...inputs.clips.clip import Clip
 from ...runs.executors.executor import Executor
 from ...runs.progress import Progress
-from ...runs.results.run_folder import RunFolder
-from ...runs.results.run_state import RunState
+from ...runs.results.run_folder import RunFolder, RunState
 from ...runs.score_clips import compute_kinds
 from ...runs.shard_merge import list_job_parts, read_job_clips, read_job_skipped
 from .kind import FAITHFULNESS_KIND, stored_faithfulness

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ...errors import SpeechmixError
-from ...evaluation.cue_row_metrics import average_precision, chance_level
+from ...evaluation.cue_need import average_precision, chance_level
 from ...interventions.decision import Decision
 from .curves import perturbation_curves, removed_counts, removed_shares, soft_metrics
 from .item_maps import maps_by_measure

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import InputError, SpeechmixError
 from ...interventions.decision import Decision
 from ...mixing.maps.measure_registry import measure_facts
-from ...mixing.measures.classifier_objective import check_maps_reach_label
+from ...mixing.measures.token_objectives import check_maps_reach_label
 from ...mixing.passes.mix import mix_one
 from .perturbations import split_fills_from_name
 

@@ -22,9 +22,9 @@ import pandas as pd
 from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
-from ...interventions.decision_margins import RemovalMargins
 from ...interventions.input_ablation import side_stack
-from ...interventions.token_removal import token_fills
+from ...interventions.removals import token_fills
+from ...interventions.shapley import RemovalMargins
 from .word_scores import source_words
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from ...evaluation.statistics.intervals import (
     CORRELATION_BOUNDS,
     FEWEST_GROUPS,
     UNBOUNDED,
+    corrected_p,
     mean_intervals,
 )
-from ...evaluation.statistics.sign_flips import corrected_p
 from .output_scores import has_same_removal
 from .scores import LOWER_IS_BETTER, METRIC_BOUNDS, spearman
 

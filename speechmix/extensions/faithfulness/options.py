@@ -19,7 +19,7 @@ from ...mixing.maps.measure_registry import (
     measure_facts,
     measure_names,
 )
-from ...mixing.measures.availability import check_defined
+from ...mixing.measures.measure import check_defined
 from ...mixing.passes.request import TEXT_UNITS
 from ..logit_decompositions.input_attribution import check_reaches_audio
 from ..logit_decompositions.logit_contributions import check_splits_logits

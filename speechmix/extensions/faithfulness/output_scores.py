@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError
-from ...interventions.audio_removal import SOUND_FILLS
 from ...interventions.input_ablation import list_fills, list_sides, side_stack
-from ...interventions.token_removal import TOKEN_FILLS
+from ...interventions.removals import SOUND_FILLS, TOKEN_FILLS
 from ...mixing.maps.measure_registry import find_facts, measure_facts, measure_names
 from ...mixing.measures.token_objectives import Objective
 from ..explain.removal_measures import score_words_by_removal

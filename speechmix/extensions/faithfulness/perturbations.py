@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ...errors import InputError
-from ...mixing.measures.function_hash import code_fingerprint
+from ...mixing.measures.measure import code_fingerprint
 
 Effects = Callable[..., Any]  # see `Perturbation.function`
 

@@ -24,7 +24,7 @@ from dataclasses import replace
 from ...adapters.model import Model
 from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
-from ...interventions.token_removal import TOKEN_FILLS, token_fills
+from ...interventions.removals import TOKEN_FILLS, token_fills
 from ...mixing.maps.measure_registry import check_gives_maps
 from .evaluate import evaluate
 from .options import (

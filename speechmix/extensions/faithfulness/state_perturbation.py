@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...adapters.capture.hidden_states import stacks_with_states
+from ...adapters.capture.forward_pass import stacks_with_states
 from ...errors import SpeechmixError
 from ...mixing.maps.numerics import normalize_rows
 from ...mixing.passes.mix import mix_one

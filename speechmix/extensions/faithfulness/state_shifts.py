@@ -21,17 +21,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters.capture.hidden_states import INPUT, hidden_states
+from ...adapters.capture.forward_pass import INPUT, hidden_states
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...interventions.input_ablation import SIDE_VERBS, possible_fills
 from ...interventions.removals import SOUND, TEXT_IDS, Removal, change_inputs
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.numerics import find_distance
+from ...mixing.passes.forward_pass import map_provenance
 from ...mixing.passes.item_view import Item
-from ...mixing.passes.map_labels import map_provenance
-from ...mixing.passes.precision import Precision
-from ...mixing.passes.request import MixRequest
+from ...mixing.passes.request import MixRequest, Precision
 from ...mixing.passes.view_kinds import make_view
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ...mixing.maps.measure_facts import measure_label
+from ...mixing.maps.measure_registry import measure_label
 from ...reporting.plots import map_cells
 from ...reporting.plots.figure_style import (
     LABEL_SIZE,

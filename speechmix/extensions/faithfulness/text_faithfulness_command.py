@@ -185,7 +185,7 @@ def _collect_text_arguments(options: argparse.Namespace) -> JsonObject:
 
 def _read_texts(options: argparse.Namespace) -> list[Sentence]:
     """Read the sentences of the table; print the rows that cannot be used."""
-    from ...inputs.sentences.sentence_tables import read_sentences
+    from ...inputs.sentences.sentence import read_sentences
 
     return read_sentences(options.texts, on_error=lambda row, error: print(f"skipped: {error}"))
 

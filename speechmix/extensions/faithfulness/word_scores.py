@@ -26,8 +26,7 @@ from ...mixing.maps.numerics import normalize_rows
 from ..logit_decompositions.input_attribution import split_composed_map, sum_at_positions
 
 if TYPE_CHECKING:
-    from ...interventions.decision import Decision
-    from ...interventions.removable_sources import Source
+    from ...interventions.decision import Decision, Source
     from ...mixing.maps.map_set import Maps
     from ...mixing.maps.mixing_map import MixingMap
 

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from ...adapters.transformers_types import ModelOutput
 from ...errors import InputError
-from ...interventions.removals import SOUND, TEXT_IDS, Removal
+from ...interventions.removals import SOUND, TEXT_IDS, Removal, token_fills
 from ...interventions.runner import NO_REMOVAL, run_interventions
-from ...interventions.token_removal import token_fills
 from ...mixing.measures.token_objectives import token_logits
 from ..explain.generated_tokens import Draft
 from ..explain.model_text import write_about_clip

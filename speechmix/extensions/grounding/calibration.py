@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError
-from ...files.json_fields import NUMBER, TEXT, FieldTypes, check_fields, check_value
-from ...files.json_files import Json, JsonObject, read_checked_json, write_checked_json
+from ...files.json_files import (
+    NUMBER,
+    TEXT,
+    FieldTypes,
+    Json,
+    JsonObject,
+    check_fields,
+    check_value,
+    read_checked_json,
+    write_checked_json,
+)
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

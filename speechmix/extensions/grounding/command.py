@@ -20,11 +20,6 @@ from ...interfaces.cli.clip_options import (
     print_skipped,
 )
 from ...interfaces.cli.command_parser import Subparsers
-from ...interfaces.cli.executor_options import (
-    add_executor_options,
-    choose_executor,
-    refuse_executor_options,
-)
 from ...interfaces.cli.model_options import (
     add_loading_options,
     add_model_option,
@@ -32,6 +27,11 @@ from ...interfaces.cli.model_options import (
     create_loaders,
     load_model,
     select_only_model,
+)
+from ...interfaces.cli.score_options import (
+    add_executor_options,
+    choose_executor,
+    refuse_executor_options,
 )
 
 if TYPE_CHECKING:

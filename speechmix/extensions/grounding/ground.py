@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tqdm import tqdm
 
-from ...adapters.generation.decoder_prefix import spoken_language
+from ...adapters.generation.decoder_text import spoken_language
 from ...alignment.alignment_result import aligned_words
 from ...alignment.espeak import espeak_voices
 from ...alignment.synthesis_aligner import words_by_synthesis

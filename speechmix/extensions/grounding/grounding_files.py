@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 from ...files.text_files import write_csv
 from ...files.whole_files import whole_file, write_json, write_text
-from ...inputs.formats.elan_writer import write_elan
+from ...inputs.formats.elan import write_elan
 from ...inputs.formats.textgrid import write_tiers
 from ...inputs.words.timed_words import Word
 from .page import grounding_page

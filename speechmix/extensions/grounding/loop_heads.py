@@ -18,7 +18,7 @@ from ...adapters.generation.greedy_generation import (
     decode_ids,
     generate_greedily,
 )
-from ...adapters.patching.silenced_heads import silence_heads
+from ...adapters.patching.patches import silence_heads
 from .decoder_reader import DecoderReader
 from .grounded_words import GroundedWord
 from .loops import Loop

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...adapters.capture.device_copy import inputs_to_device
-from ...adapters.generation.transducer_path import PATH_FRAMES, PATH_STATES, generate_emissions
+from ...adapters.generation.emission_paths import PATH_FRAMES, PATH_STATES, generate_emissions
 from ..explain.decoder_drafts import draft_tokens
 from .frame_reader import FrameReader, WindowTokens
 from .windows import DecodedWindow

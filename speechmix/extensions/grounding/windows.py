@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...adapters.capture.device_copy import inputs_to_device
-from ...adapters.generation.decoder_prefix import (
+from ...adapters.generation.decoder_text import (
     TIMESTAMP_STEP,
     decoder_prefix,
     first_timestamp_id,

@@ -19,10 +19,10 @@ import numpy as np
 from torch import Tensor
 
 from ...errors import InputError, MissingExtraError
-from ...files.bounded_reads import decompress_bounded, read_bounded
 from ...files.json_files import Json, JsonObject
+from ...files.text_files import decompress_bounded, read_bounded
 from ...files.whole_files import whole_file
-from ...mixing.maps.map_headers import labels_from_text, labels_to_text
+from ...mixing.maps.map_files import labels_from_text, labels_to_text
 from ...mixing.maps.map_set import Maps
 from ...mixing.maps.measure_registry import STACKS
 from ...mixing.maps.mixing_map import MixingMap

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import InputError
 from ...files.json_files import Json
 from .inseq_attribution import InseqAttribution
-
-if TYPE_CHECKING:
-    pass
 
 
 def attribution_from_json(entry: Mapping[str, Json], info: Mapping[str, Json]) -> InseqAttribution:

@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.bootstrap import bootstrap_interval
-from ...evaluation.statistics.group_sentences import describe_groups
-from ...evaluation.statistics.groups import assign_item_groups, build_item_table
+from ...evaluation.statistics.groups import assign_item_groups, build_item_table, describe_groups
+from ...evaluation.statistics.intervals import bootstrap_interval
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip

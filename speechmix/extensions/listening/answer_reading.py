@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters.generation.decoder_prefix import token_behind_text
-from ...adapters.generation.decoder_text import join_to_prefix
+from ...adapters.generation.decoder_text import join_to_prefix, token_behind_text
 from ...errors import InputError
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError
 from ...interfaces.cli.clip_options import SkippedItems, add_outside_option, print_skipped
 from ...interfaces.cli.command_parser import Subparsers
-from ...interfaces.cli.executor_options import (
+from ...interfaces.cli.model_options import add_loading_options, add_task_option, create_loaders
+from ...interfaces.cli.score_options import (
     add_executor_options,
+    add_group_option,
     choose_executor,
     refuse_executor_options,
 )
-from ...interfaces.cli.model_options import add_loading_options, add_task_option, create_loaders
-from ...interfaces.cli.score_options import add_group_option
 
 if TYPE_CHECKING:
     from .listening_result import Listening

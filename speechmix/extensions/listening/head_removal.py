@@ -14,7 +14,7 @@ import pandas as pd
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from ...adapters.patching.silenced_heads import silence_heads
+from ...adapters.patching.patches import silence_heads
 from ...evaluation.statistics.intervals import mean_interval
 from .questions import OTHER, OWN, Question
 

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from ...errors import InputError, SpeechmixError
-from ...evaluation.statistics.group_sentences import describe_groups
 from ...evaluation.statistics.groups import (
     SPEAKER_COLUMNS,
     assign_groups,
     assign_item_groups,
     build_item_table,
     connect_clips,
+    describe_groups,
 )
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.clip_names import refuse_duplicate_names

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...adapters.generation.audio_prompt import prepare_prompt
-from ...adapters.generation.audio_token_positions import find_audio_token_id
+from ...adapters.generation.audio_prompt import (
+    find_audio_token_id,
+    find_prompt_words,
+    prepare_prompt,
+    write_prompt,
+)
 from ...adapters.generation.decoder_text import decoder_lengths
-from ...adapters.generation.prompt_words import find_prompt_words
-from ...adapters.generation.prompt_writing import write_prompt
 from ...adapters.loading.checkpoints import first_line
 from ...errors import InputError, SpeechmixError
 

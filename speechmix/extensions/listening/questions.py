@@ -22,14 +22,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...adapters.capture.device_copy import inputs_to_device
-from ...adapters.generation.audio_token_positions import find_audio_range
-from ...adapters.generation.decoder_prefix import decoder_prefix
+from ...adapters.generation.audio_prompt import find_audio_range
+from ...adapters.generation.decoder_text import decoder_prefix
 from ...adapters.transformers_types import ModelOutput
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
-from ...interventions.audio_removal import random_phase_noise
-from ...interventions.removals import prepare_sound_inputs
-from ...interventions.token_removal import blank_tokens, token_fills
+from ...interventions.removals import (
+    blank_tokens,
+    prepare_sound_inputs,
+    random_phase_noise,
+    token_fills,
+)
 from ...mixing.measures.token_objectives import token_logits
 from .answer_reading import AnswerReading
 from .question_prompts import (

@@ -24,9 +24,8 @@ from tqdm.auto import tqdm
 
 from ...adapters.families.capabilities import stack_phrase
 from ...errors import InputError, SpeechmixError
-from ...evaluation.statistics.even_subset import choose_evenly
-from ...evaluation.statistics.intervals import FEWEST_GROUPS, LEVEL, mean_interval
-from ...evaluation.statistics.sign_flips import corrected_p
+from ...evaluation.statistics.groups import choose_evenly
+from ...evaluation.statistics.intervals import FEWEST_GROUPS, LEVEL, corrected_p, mean_interval
 from .head_removal import remove_heads
 from .item_groups import choose_donors, group_items
 from .items import ListeningItem

@@ -14,8 +14,8 @@ import pandas as pd
 import torch
 
 from ...errors import InputError
-from ...inputs.clips.clip_metadata import SEGMENTS
-from ...interventions.audio_removal import mute
+from ...inputs.clips.clip import SEGMENTS
+from ...interventions.removals import mute
 from .questions import OWN, Question, replace_samples
 
 if TYPE_CHECKING:

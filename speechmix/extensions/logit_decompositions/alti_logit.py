@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...adapters.binding.norms import Norm
+from ...adapters.binding.layer_components import Norm
 
 if TYPE_CHECKING:
-    from ...adapters.capture.attention_block import Block
+    from ...adapters.capture.layer_run import Block
 
 # What `torch.nn.functional.pairwise_distance`, and with it the published code, adds to every
 # coordinate of a difference.

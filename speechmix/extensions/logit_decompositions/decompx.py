@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ...adapters.binding.layer_components import module_bias, projection_weight
-from ...adapters.binding.norms import Norm
+from ...adapters.binding.layer_components import Norm, module_bias, projection_weight
 from ...errors import ModelError
 
 if TYPE_CHECKING:
     from ...adapters.binding.layer_components import FeedForwardModules
-    from ...adapters.capture.attention_block import Block
+    from ...adapters.capture.layer_run import Block
 
 _CHUNK_FLOATS = 2**23  # of the feed-forwards' inner vectors held at once
 _VALUE_TOLERANCE = 1e-3  # of the largest value: rounding in half precision is less

@@ -20,8 +20,8 @@ from ...mixing.maps.logit_contributions import LogitContributions
 from ...mixing.maps.map_set import Maps
 from ...mixing.maps.measure_registry import measure_facts
 from ...mixing.maps.mixing_map import MixingMap
+from ...mixing.passes.forward_pass import mix_objectives
 from ...mixing.passes.item_view import Item
-from ...mixing.passes.multiple_objectives import mix_objectives
 from ...mixing.passes.request import ObjectiveOption
 from .logit_contributions import logit_contributions
 from .maps_and_logits import maps_and_logits

@@ -29,12 +29,10 @@ from ...mixing.measures.measure import Measure
 from ...mixing.measures.measure_functions import find_measure
 from ...mixing.measures.objectives import one_position_advice, resolve_objective
 from ...mixing.measures.token_objectives import Objective
+from ...mixing.passes.forward_pass import map_provenance
 from ...mixing.passes.item_view import Item, View
-from ...mixing.passes.map_labels import map_provenance
-from ...mixing.passes.masked_target import mask_target
-from ...mixing.passes.precision import Precision, inference_context
-from ...mixing.passes.request import MixRequest, ObjectiveOption
-from ...mixing.passes.view_kinds import make_view
+from ...mixing.passes.request import MixRequest, ObjectiveOption, Precision, inference_context
+from ...mixing.passes.view_kinds import make_view, mask_target
 from . import logit_measures  # noqa: F401  (registers the package's own)
 from .logit_pass import LogitPass
 

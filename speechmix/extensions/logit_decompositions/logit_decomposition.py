@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from ...adapters.binding.bound_layers import Stack
-from ...adapters.capture.attention_block import Block
+from ...adapters.capture.layer_run import Block
 from ...errors import InputError
 from ...inputs.words.spans import Span
-from ...mixing.measures.alti import alti
+from ...mixing.measures.attention_norm import alti
 from ...mixing.measures.measure_functions import find_measure
 from ...mixing.measures.unit_positions import Units
 from ...mixing.passes.batches import pair_batch_bytes

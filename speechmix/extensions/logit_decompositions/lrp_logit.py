@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters.capture.attention_block import Block
 from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.forward_pass import Capture
+from ...adapters.capture.layer_run import Block
 from ...adapters.model import Model
 from ...mixing.maps.logit_contributions import LogitTerms
+from ...mixing.measures.gradient_pass import replaced_states
 from ...mixing.measures.relevance_pass import (
     BIAS,
     NORM_BIAS,
@@ -26,7 +27,6 @@ from ...mixing.measures.relevance_pass import (
     RelevanceLocation,
     RelevanceRules,
 )
-from ...mixing.measures.state_replacement import replaced_states
 from ...mixing.measures.token_objectives import Objective
 from ...mixing.passes.item_view import View
 from .logit_decomposition import source_membership

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ...adapters.capture.attention_block import Block
 from ...adapters.capture.device_copy import inputs_to_device
+from ...adapters.capture.layer_run import Block
 from ...adapters.model import Model
 from ...errors import InputError
 from ...files.timing import phase
@@ -24,8 +24,7 @@ from ...mixing.measures.token_objectives import Objective
 from ...mixing.measures.unit_positions import Units
 from ...mixing.passes.forward_pass import compute_maps
 from ...mixing.passes.item_view import Item, View
-from ...mixing.passes.precision import Precision
-from ...mixing.passes.request import MixRequest, ObjectiveOption
+from ...mixing.passes.request import MixRequest, ObjectiveOption, Precision
 from .logit_contributions import (
     check_splits_logits,
     contributions_provenance,

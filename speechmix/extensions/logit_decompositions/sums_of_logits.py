@@ -24,8 +24,12 @@ from torch import Tensor
 from ...adapters.transformers_types import ModelOutput
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...mixing.measures.classifier_objective import label_logits
-from ...mixing.measures.token_objectives import Objective, token_logits, token_objective
+from ...mixing.measures.token_objectives import (
+    Objective,
+    label_logits,
+    token_logits,
+    token_objective,
+)
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

@@ -14,7 +14,6 @@ from ...interfaces.cli.clip_options import (
     print_skipped,
 )
 from ...interfaces.cli.command_parser import Subparsers
-from ...interfaces.cli.executor_options import add_executor_options, refuse_executor_options
 from ...interfaces.cli.model_options import (
     add_loading_options,
     add_model_option,
@@ -22,7 +21,11 @@ from ...interfaces.cli.model_options import (
     select_only_model,
 )
 from ...interfaces.cli.run_results import compute_kind_in_run
-from ...interfaces.cli.score_options import add_group_option
+from ...interfaces.cli.score_options import (
+    add_executor_options,
+    add_group_option,
+    refuse_executor_options,
+)
 
 _EXAMPLES = """examples:
   speechmix look-ahead clips.tsv --model facebook/wav2vec2-base-960h --out look_ahead

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...adapters.generation.ctc_paths import best_ctc_path
-from ...interventions.target_readings import require_clip, target_labels
+from ...adapters.generation.emission_paths import best_ctc_path
+from ...interventions.decision import require_clip, target_labels
 from ...mixing.maps.numerics import ctc_log_probability
 from ...mixing.measures.token_objectives import Objective, token_logits
 

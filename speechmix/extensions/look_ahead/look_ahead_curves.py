@@ -18,8 +18,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from ...errors import InputError, SpeechmixError
-from ...evaluation.statistics.group_sentences import describe_groups
-from ...evaluation.statistics.groups import assign_item_groups, build_item_table
+from ...evaluation.statistics.groups import assign_item_groups, build_item_table, describe_groups
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.json_files import JsonObject
 from ...files.text_files import write_csv

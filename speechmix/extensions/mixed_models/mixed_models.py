@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.group_sentences import list_missing_speakers
+from ...evaluation.statistics.groups import list_missing_speakers
 from ...evaluation.statistics.intervals import LEVEL
 from .model_assumptions import check_assumptions
 from .model_design import ModelDesign, build_design

@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError, MissingExtraError
-from ...evaluation.statistics.intervals import FEWEST_GROUPS
-from ...evaluation.statistics.sign_flips import corrected_p
+from ...evaluation.statistics.intervals import FEWEST_GROUPS, corrected_p
 from .robust_errors import RobustTest, robust_test
 
 # Rows that differ in these are different measurements: one of each, or the column in the formula.

@@ -18,9 +18,13 @@ from tqdm.auto import tqdm
 
 from ...adapters.model import Model
 from ...errors import InputError, MissingExtraError, SpeechmixError
-from ...evaluation.statistics.group_sentences import describe_groups
 from ...evaluation.statistics.grouped_means import grouped_means
-from ...evaluation.statistics.groups import assign_item_groups, build_item_table, content_key
+from ...evaluation.statistics.groups import (
+    assign_item_groups,
+    build_item_table,
+    content_key,
+    describe_groups,
+)
 from ...evaluation.statistics.intervals import mean_interval
 from ...evaluation.statistics.random_twin_comparison import (
     STRENGTH,
@@ -29,7 +33,7 @@ from ...evaluation.statistics.random_twin_comparison import (
 )
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
-from ...inputs.words.phone_classes import phone_class
+from ...inputs.words.phone_labels import phone_class
 from ...inputs.words.unit_tiers import PHONE
 from ...mixing.passes.mix import mix_one
 from .phone_shares import POSITIONS, SOURCES, phone_shares

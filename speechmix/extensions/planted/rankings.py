@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...evaluation.cue_row_metrics import average_precision
+from ...evaluation.cue_need import average_precision
 from ...mixing.maps.measure_registry import measure_facts
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.numerics import normalize_rows

@@ -20,7 +20,7 @@ from ...errors import InputError
 from ...mixing.maps.map_set import Maps
 from ...mixing.maps.measure_registry import is_installed, measure_facts, measure_names
 from ...mixing.maps.mixing_map import MixingMap
-from ...mixing.measures.availability import check_defined
+from ...mixing.measures.measure import check_defined
 from ...mixing.measures.measure_functions import find_measure
 from ...mixing.passes.mix import mix_one
 from ..logit_decompositions.logit_contributions import check_splits_logits, logit_contributions

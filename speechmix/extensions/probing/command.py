@@ -22,11 +22,6 @@ from ...interfaces.cli.clip_options import (
     print_skipped,
 )
 from ...interfaces.cli.command_parser import Subparsers
-from ...interfaces.cli.executor_options import (
-    add_executor_options,
-    choose_executor,
-    refuse_executor_options,
-)
 from ...interfaces.cli.model_options import (
     add_loading_options,
     add_model_option,
@@ -35,7 +30,13 @@ from ...interfaces.cli.model_options import (
     create_loaders,
     list_twin_seeds,
 )
-from ...interfaces.cli.score_options import add_group_option, add_stack_option
+from ...interfaces.cli.score_options import (
+    add_executor_options,
+    add_group_option,
+    add_stack_option,
+    choose_executor,
+    refuse_executor_options,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

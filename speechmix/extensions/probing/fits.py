@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ...adapters.capture.hidden_states import INPUT
+from ...adapters.capture.forward_pass import INPUT
 from ...errors import InputError
 from .estimator import Estimator, clone_estimator
 from .logistic import SOLVERS, assign_folds, control_labels, predict_labels

@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from ...adapters.capture.hidden_states import hidden_states, stacks_with_states
+from ...adapters.capture.forward_pass import hidden_states, stacks_with_states
 from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
-from ...mixing.passes.masked_target import is_masked_model, replace_target_by_mask
 from ...mixing.passes.request import MixRequest
-from ...mixing.passes.view_kinds import make_view
+from ...mixing.passes.view_kinds import is_masked_model, make_view, replace_target_by_mask
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

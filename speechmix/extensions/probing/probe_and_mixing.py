@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ...errors import InputError
-from ...mixing.maps.measure_facts import measure_label
+from ...mixing.maps.measure_registry import measure_label
 from ...reporting.plots.cue_curves import layer_curves
 from ...reporting.plots.figure_style import LABEL_SIZE, NARROW_WIDTH, TITLE_SIZE, new_figure
 from .probe_curves import (

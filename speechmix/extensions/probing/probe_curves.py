@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...evaluation.statistics.intervals import twin_bands
-from ...reporting.plots.cue_tables import relative_depth
+from ...reporting.plots.cue_tables import PUBLISHED_SUFFIX, published_probing, relative_depth
 from ...reporting.plots.figure_style import (
     DEPTH_LABEL,
     INIT_DASHES,
@@ -34,7 +34,6 @@ from ...reporting.plots.figure_style import (
     style_curve_axis,
     wrap_text,
 )
-from ...reporting.plots.paper_figure_data import PUBLISHED_SUFFIX, published_probing
 
 INPUT_LAYER = -1  # the layer before the first
 _COLUMNS = ("model", "init", "stack", "layer")

@@ -17,13 +17,11 @@ import pandas as pd
 from ...errors import InputError
 from ...files.names import distinct_file_names
 from ...files.text_files import read_csv
-from ...mixing.maps.measure_facts import measure_label
-from ...mixing.maps.measure_registry import leading_measure
-from ...reporting.pages.html_page import Item
+from ...mixing.maps.measure_registry import leading_measure, measure_label
+from ...reporting.pages.html_page import Item, side_suffixes
 from ...reporting.pages.page_sections import PageContent, PageSection
 from ...reporting.pages.study_figures import write_page_figure
 from ...reporting.pages.study_tables import drop_control_clips
-from ...reporting.pages.svg_figures import side_suffixes
 from ...reporting.pages.table_format import format_p
 from ...reporting.plots.figure_style import model_name
 from .conclusions import PROBE_KEYS, describe_conclusions, draw_conclusions

@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.group_sentences import describe_groups
 from ...evaluation.statistics.groups import (
     assign_item_groups,
     build_item_table,
+    describe_groups,
     list_columns,
     target_words,
 )

@@ -14,8 +14,7 @@ import pandas as pd
 
 from ...adapters.model import Model
 from ...errors import InputError
-from ...evaluation.statistics.group_sentences import describe_groups
-from ...evaluation.statistics.groups import assign_item_groups, build_item_table
+from ...evaluation.statistics.groups import assign_item_groups, build_item_table, describe_groups
 from ..encoding.unit_features import unit_features
 from ..states.unit_states import UnitStates, unit_states
 from .positions import ItemStates

@@ -22,7 +22,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.statistics.groups import content_key
-from ...evaluation.statistics.permutation import permutation_p
+from ...evaluation.statistics.intervals import permutation_p
 from .logistic import control_labels, predict_with_estimator, scaling_moments
 from .ridge import Fit, assign_group_folds, predict_values
 from .scores import ratio_interval

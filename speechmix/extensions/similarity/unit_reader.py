@@ -12,16 +12,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ...adapters.capture.hidden_states import INPUT
+from ...adapters.capture.forward_pass import INPUT
 from ...adapters.model import Model
 from ...errors import InputError
-from ...evaluation.statistics.even_subset import choose_evenly
-from ...evaluation.statistics.group_sentences import describe_groups
-from ...evaluation.statistics.groups import assign_item_groups, build_item_table, content_key
+from ...evaluation.statistics.groups import (
+    assign_item_groups,
+    build_item_table,
+    choose_evenly,
+    content_key,
+    describe_groups,
+)
 from ...inputs.audio.spectrograms import mel_spectrogram
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
-from ...inputs.words.phone_classes import articulatory_features
+from ...inputs.words.phone_labels import articulatory_features
 from ...inputs.words.unit_tiers import PHONE
 from ..encoding.unit_features import unit_features
 from ..states.unit_states import UnitStates, read_unit_states

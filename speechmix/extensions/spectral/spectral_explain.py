@@ -13,13 +13,12 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ...errors import InputError
-from ...inputs.audio.frequency_bands import band_edges
+from ...inputs.audio.spectrograms import band_edges
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.sound_segments import segment_clip
+from ...inputs.clips.segments import segment_clip
 from ...inputs.words.timed_words import Word
-from ...interventions.audio_removal import FILL_SAMPLE_RATE
 from ...interventions.decision import Decision
-from ...interventions.removals import SOUND, Removal, prepare_sound_inputs
+from ...interventions.removals import FILL_SAMPLE_RATE, SOUND, Removal, prepare_sound_inputs
 from ...interventions.runner import InterventionCache
 from ...interventions.shapley import MAX_EXACT_PLAYERS, shapley_values
 from .spectral_explanation import WHOLE_SOUND, SpectralExplanation, SpectralGame

@@ -22,9 +22,9 @@ import pandas as pd
 from ...files.json_files import JsonObject
 from ...files.text_files import write_csv
 from ...files.whole_files import write_json
-from ...inputs.audio.frequency_bands import BandEdges
+from ...inputs.audio.spectrograms import BandEdges
 from ...inputs.clips.clip import Clip
-from ...inputs.words.labels_in_sentences import number_repeated
+from ...inputs.words.cue_and_target import number_repeated
 from ...inputs.words.timed_words import Word
 
 if TYPE_CHECKING:

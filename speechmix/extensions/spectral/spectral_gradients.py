@@ -19,7 +19,7 @@ from torch import Tensor
 from ...errors import InputError
 
 if TYPE_CHECKING:
-    from ...inputs.audio.frequency_bands import BandEdges
+    from ...inputs.audio.spectrograms import BandEdges
     from ...inputs.words.timed_words import Word
     from ...interventions.decision import Decision
 

@@ -18,11 +18,15 @@ from functools import cached_property
 import numpy as np
 
 from ...errors import InputError
-from ...inputs.audio.frequency_bands import BandEdges, smooth_step, split_bands
+from ...inputs.audio.spectrograms import BandEdges, smooth_step, split_bands
 from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import Word
-from ...interventions.audio_removal import FILL_SAMPLE_RATE, random_phase_noise, replace_sound
-from ...interventions.removals import SoundRemover
+from ...interventions.removals import (
+    FILL_SAMPLE_RATE,
+    SoundRemover,
+    random_phase_noise,
+    replace_sound,
+)
 
 SPECTRAL_FILLS = ("zeros", "noise", "mean")
 _FADE_SECONDS = 0.0025  # before and after the edge of a time

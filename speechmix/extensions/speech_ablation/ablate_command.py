@@ -17,7 +17,6 @@ from ...interfaces.cli.clip_options import (
     print_skipped,
 )
 from ...interfaces.cli.command_parser import Subparsers
-from ...interfaces.cli.executor_options import add_executor_options, refuse_executor_options
 from ...interfaces.cli.model_options import (
     add_loading_options,
     add_model_option,
@@ -26,7 +25,11 @@ from ...interfaces.cli.model_options import (
     select_only_model,
 )
 from ...interfaces.cli.run_results import compute_kind_in_run
-from ...interfaces.cli.score_options import add_stack_option
+from ...interfaces.cli.score_options import (
+    add_executor_options,
+    add_stack_option,
+    refuse_executor_options,
+)
 from .published_ablation_command import (
     add_published_options,
     refuse_published_options,
@@ -64,8 +67,8 @@ def _ablate(options: argparse.Namespace) -> int:
 
     from ...alignment import align
     from ...files.text_files import write_csv
-    from ...interventions.cue_ablation import ablate
-    from ...runs.results.table_writer import add_identity
+    from ...interventions.value_knock_out import ablate
+    from ...runs.results.tidy_tables import add_identity
 
     if not options.out or not (options.published or is_run(options.out)):
         refuse_executor_options(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...evaluation.statistics.group_sentences import describe_groups
-from ...evaluation.statistics.groups import assign_groups
+from ...evaluation.statistics.groups import assign_groups, describe_groups
 from ...files.parquet_files import read_parquet
 from ...files.text_files import write_csv
 from ...inputs.clips.clip import Clip

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...interfaces.cli.clip_options import SkippedItems, create_aligner_loader, print_skipped
-from ...interfaces.cli.executor_options import choose_executor
-from ...interfaces.cli.fill_options import add_fill_option, split_fills_by_side
 from ...interfaces.cli.model_options import (
     add_seed_option,
     add_twin_options,
     create_loaders,
     list_twin_seeds,
 )
-from ...interfaces.cli.score_options import add_group_option
+from ...interfaces.cli.score_options import (
+    add_fill_option,
+    add_group_option,
+    choose_executor,
+    split_fills_by_side,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

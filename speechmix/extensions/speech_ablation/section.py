@@ -14,9 +14,8 @@ import pandas as pd
 
 from ...errors import InputError
 from ...files.text_files import read_csv
-from ...reporting.pages.html_page import Item, Picture, SortableTable
+from ...reporting.pages.html_page import Item, Picture, SortableTable, page_svg
 from ...reporting.pages.page_sections import PageContent, PageSection
-from ...reporting.pages.svg_figures import page_svg
 from ...reporting.pages.table_format import format_interval
 from .ablated_speech import speech_ablation_figure
 from .speech_ablation_summary import ALL_PARTS, PART_COLUMNS, REMOVAL_KEYS

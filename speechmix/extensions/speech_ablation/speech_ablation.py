@@ -19,19 +19,24 @@ import torch
 
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
-from ...interventions.audio_removal import SOUND_FILLS
-from ...interventions.cue_ablation import CONTROL, CUE, control_words
-from ...interventions.decision import Decision
-from ...interventions.removals import DECODER_IDS, SOUND, Removal
-from ...interventions.runner import NO_REMOVAL, run_interventions
-from ...interventions.target_readings import (
+from ...interventions.decision import (
     ARG_MAX,
     TRANSCRIPT,
+    Decision,
     list_readings,
     read_values,
     require_clip,
 )
-from ...interventions.token_removal import fill_token_id, token_fills
+from ...interventions.removals import (
+    DECODER_IDS,
+    SOUND,
+    SOUND_FILLS,
+    Removal,
+    fill_token_id,
+    token_fills,
+)
+from ...interventions.runner import NO_REMOVAL, run_interventions
+from ...interventions.value_knock_out import CONTROL, CUE, control_words
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

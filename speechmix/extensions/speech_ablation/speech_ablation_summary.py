@@ -16,8 +16,8 @@ import pandas as pd
 
 from ...evaluation.statistics.intervals import mean_intervals
 from ...evaluation.statistics.random_twin_comparison import compare_with_twins
-from ...interventions.cue_ablation import CONTROL, CUE
-from ...interventions.target_readings import ARG_MAX, TRANSCRIPT
+from ...interventions.decision import ARG_MAX, TRANSCRIPT
+from ...interventions.value_knock_out import CONTROL, CUE
 from .speech_ablation import LARGEST, MEAN
 
 REMOVAL_KEYS = ("silenced", "condition", "fill", "reading", "aggregation")

@@ -29,8 +29,7 @@ from ...files.parquet_files import read_parquet
 from ...files.shard_assignment import Shard
 from ...inputs.clips.clip import Clip
 from ...runs.executors.executor import Executor
-from ...runs.results.run_folder import SPEECH_ABLATION, RunFolder
-from ...runs.results.run_state import RunState
+from ...runs.results.run_folder import SPEECH_ABLATION, RunFolder, RunState
 from ...runs.run_job import Loads
 from ...runs.score_clips import compute_kinds
 from ...runs.shard_merge import read_job_clips

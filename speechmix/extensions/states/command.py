@@ -51,7 +51,7 @@ def add_commands(commands: Subparsers) -> None:
 def _write(options: argparse.Namespace) -> int:
     import pyarrow.parquet as pq
 
-    from ...evaluation.statistics.group_sentences import describe_item_groups
+    from ...evaluation.statistics.groups import describe_item_groups
     from .states_file import write_states
 
     source, skipped = select_only_model(options), SkippedItems()

@@ -2,7 +2,7 @@
 
 In: a model and a clip, sentence or prepared inputs. Out: for each stack a `LayerStates`. The state of a
 word or phone is the mean over its frames or tokens. What the last entry is, behind the stack's final
-norm, is defined in `adapters.capture.hidden_states`.
+norm, is defined in `adapters.capture.forward_pass`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters.capture.hidden_states import hidden_states, stacks_with_states
+from ...adapters.capture.forward_pass import hidden_states, stacks_with_states
 from ...errors import InputError
-from ...inputs.words.sentence_word import TextWord
 from ...inputs.words.spans import Span
 from ...inputs.words.timed_words import Word
+from ...inputs.words.word_lookup import TextWord
 from ...mixing.passes.request import AUDIO_UNITS, MixRequest
 from ...mixing.passes.view_kinds import make_view
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...adapters.capture.hidden_states import INPUT
+from ...adapters.capture.forward_pass import INPUT
 from ...adapters.model import Model
 from ...errors import InputError
 from ...files.whole_files import whole_file

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ...adapters.capture.hidden_states import INPUT
+from ...adapters.capture.forward_pass import INPUT
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
 from ...evaluation.statistics.groups import assign_item_groups, build_item_table

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters.capture.forward_pass import use_attention
-from ...adapters.capture.random_state import isolated_random_numbers
+from ...adapters.capture.model_use import isolated_random_numbers
 from ...adapters.families.specs import StackSpec
 from ...adapters.loading.checkpoints import first_line
 from ...adapters.transformers_types import ModelOutput

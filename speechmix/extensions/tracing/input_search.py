@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ...adapters.families.tiny_inputs import random_features
-from ...adapters.generation.audio_token_frames import run_with_audio
+from ...adapters.families.specs import random_features
+from ...adapters.generation.model_inputs import run_with_audio
 from ...adapters.transformers_types import Inputs, ModelOutput, PretrainedModule
 from ...errors import InputError
 from .drawn_tokens import draw_ids, draw_prompt

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ...adapters.binding.bound_layers import Stack
-from ...adapters.capture.attention_block import Block
+from ...adapters.capture.attention_calls import own_caches
 from ...adapters.capture.forward_pass import Capture, use_attention
-from ...adapters.capture.layer_trace import own_caches
+from ...adapters.capture.layer_run import Block
 from ...adapters.delta_engine.change_propagator import ChangePropagator
 from ...adapters.model import Model
 from ...adapters.transformers_types import (

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from ...adapters.families.checkpoint_classes import checkpoint_class
+from ...adapters.families.specs import checkpoint_class
 from ...adapters.loading.checkpoints import NO_CUSTOM_CODE, transformers_class
 from ...adapters.loading.module_construction import build_random_module
 from ...adapters.transformers_types import Config, PretrainedModule

@@ -28,8 +28,12 @@ from ...adapters.generation.greedy_generation import (
     generate_transcript,
 )
 from ...adapters.generation.model_inputs import PreparedInputs
-from ...adapters.generation.sentence_translation import generate_translation, translate_sentence
-from ...adapters.generation.text_tokens import prepare_sentence, prepare_translation
+from ...adapters.generation.text_tokens import (
+    generate_translation,
+    prepare_sentence,
+    prepare_translation,
+    translate_sentence,
+)
 from ...adapters.model import Model
 from ...adapters.transformers_types import Config, FeatureExtractor, PretrainedModule
 from ...errors import InputError, ModelError, SpeechmixError

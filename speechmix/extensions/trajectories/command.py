@@ -15,9 +15,13 @@ from ...interfaces.cli.clip_options import (
     print_skipped,
 )
 from ...interfaces.cli.command_parser import Subparsers
-from ...interfaces.cli.executor_options import add_executor_options, choose_executor
 from ...interfaces.cli.model_options import add_seed_option, add_twin_options, list_twin_seeds
-from ...interfaces.cli.score_options import add_group_option, add_stack_option
+from ...interfaces.cli.score_options import (
+    add_executor_options,
+    add_group_option,
+    add_stack_option,
+    choose_executor,
+)
 
 _EXAMPLES = """examples:
   speechmix trajectory runs/seed-0 --clips clips.tsv --twins 9 --out runs/trajectory

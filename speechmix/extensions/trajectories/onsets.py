@@ -30,9 +30,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...evaluation.statistics.bootstrap import percentile_levels, resample_groups
-from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS
-from ...evaluation.statistics.intervals import LEVEL, mean_intervals, one_more_twin_intervals
+from ...evaluation.statistics.intervals import (
+    LEVEL,
+    mean_intervals,
+    one_more_twin_intervals,
+    percentile_levels,
+    resample_groups,
+)
+from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS
 
 ONSET_SHARE = 0.25  # of the final level
 LASTING = 3  # checkpoints that a rise must last

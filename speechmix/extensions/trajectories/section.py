@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...evaluation.statistics.even_subset import choose_evenly
-from ...reporting.pages.html_page import Item, Picture, PictureSeries
+from ...evaluation.statistics.groups import choose_evenly
+from ...reporting.pages.html_page import Item, Picture, PictureSeries, page_svg
 from ...reporting.pages.page_sections import PageContent, PageSection
-from ...reporting.pages.svg_figures import page_svg
 from ...reporting.plots.figure_style import png_bytes
 from .trajectory_figure import trajectory_frames, trajectory_heat_map, trajectory_panel
 from .trajectory_runs import CHECKPOINTS_FILE, Trajectory

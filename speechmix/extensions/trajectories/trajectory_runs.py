@@ -25,9 +25,8 @@ import pandas as pd
 
 from ...adapters.families.capabilities import stack_phrase
 from ...errors import InputError
-from ...evaluation.statistics.group_sentences import describe_groups
 from ...evaluation.statistics.grouped_means import TableRow
-from ...evaluation.statistics.groups import assign_groups
+from ...evaluation.statistics.groups import assign_groups, describe_groups
 from ...evaluation.statistics.random_twin_comparison import WHOLE_STACK
 from ...files.json_files import JsonObject, read_json_object
 from ...files.text_files import read_csv, write_csv
@@ -35,7 +34,7 @@ from ...files.whole_files import write_json
 from ...inputs.clips.clip import Clip
 from ...runs.checkpoints import Checkpoint, Sources, list_checkpoints
 from ...runs.kinds.ablation import ABLATION_KIND
-from ...runs.kinds.transcripts import TRANSCRIPTS_KIND
+from ...runs.kinds.generated_texts import TRANSCRIPTS_KIND
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.score_clips import score_clips
 from ..probing.probe_results import FILE as PROBES_FILE

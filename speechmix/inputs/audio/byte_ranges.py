@@ -22,8 +22,8 @@ from os import PathLike
 from typing import Any, BinaryIO
 
 from ...errors import InputError
-from ...files.bounded_reads import open_regular_file
 from ...files.parquet_files import readable_parquet
+from ...files.text_files import open_regular_file
 
 _MAX_ROW_GROUP_BYTES = (
     2**28

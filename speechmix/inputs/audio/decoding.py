@@ -4,29 +4,292 @@ In: a path. Out: mono float32 samples at the file's own rate; or an `InputError`
 what it is: empty, a text, cut off, too long, or with a header that promises what is not there.
 Decoding is libsndfile's; what it takes on trust (how long a WAV or an MP3 is) is checked against
 the bytes.
+
+Bytes of sound in an audio file: what its header promises, and what is there.
+
+In: an open WAV (RIFF, RIFX, RF64, BW64), W64, AIFF, CAF, AU or NIST SPHERE file. Out: both counts.
+Recorders that stop early, streams and programs that append leave headers that do not fit; decoders
+read what the header says and no more. Nothing is decoded.
+
+Check that a compressed audio file is whole.
+
+In: an open OGG or MP3 file. Out: whether an OGG's last page is whole, the length of an MP3 by its
+frames. Nothing is decoded. The lengths of other files are those of `container_lengths`.
+
+One channel from several.
+
+In: samples of all channels. Out: their average; or an `InputError` where the channels cancel each
+other, as those of a microphone do whose two lines were joined the wrong way round.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
 from ...errors import InputError
-from ...files.bounded_reads import check_regular_file
-from .audio_completeness import is_ogg_complete, mp3_seconds
+from ...files.text_files import check_regular_file
 from .byte_ranges import open_bytes, parse_location
-from .channels import average_channels
-from .container_lengths import SoundBytes, sound_bytes
 from .frame_grid import Seconds
 
 if TYPE_CHECKING:
     from soundfile import SoundFile
+
+
+_UNKNOWN_32, _UNKNOWN_64 = 2**32 - 1, 2**64 - 1  # lengths that streams write: up to the end
+_ID3V1_BYTES = 128  # a tag that some programs write behind the sound
+
+
+class SoundBytes(NamedTuple):
+    """Bytes of sound that a header promises, and that are in the file."""
+
+    promised: int
+    present: int
+
+
+@dataclass(frozen=True)
+class _ChunkLayout:
+    """How a container of chunks writes the name and the length of each."""
+
+    first: int  # byte at which the first chunk begins
+    header: str  # `struct` format of name and length
+    data_id: bytes  # name of the chunk with the sound
+    data_prefix: int = 0  # bytes in that chunk before the sound
+    alignment: int = 2
+    counts_header: bool = False  # whether a length counts the chunk's own header
+
+
+_RIFF = _ChunkLayout(12, "<4sI", b"data")
+_LAYOUTS = {
+    b"RIFF": _RIFF,
+    b"RF64": _RIFF,
+    b"BW64": _RIFF,
+    b"RIFX": _ChunkLayout(12, ">4sI", b"data"),
+    b"FORM": _ChunkLayout(12, ">4sI", b"SSND", data_prefix=8),
+    b"caff": _ChunkLayout(8, ">4sQ", b"data", data_prefix=4, alignment=1),
+    b"riff": _ChunkLayout(  # W64, whose names are GUIDs
+        40,
+        "<16sQ",
+        bytes.fromhex("64617461f3acd3118cd100c04f8edb8a"),
+        alignment=8,
+        counts_header=True,
+    ),
+}
+
+
+def sound_bytes(file: BinaryIO) -> SoundBytes | None:
+    """Bytes of sound that an audio file promises and has; None for another container, and where the
+    header says nothing of them.
+
+    Behind the sound there may be other chunks, a tag, or zeros that fill a sector: they are no sound.
+    """
+    end = file.seek(0, 2)
+    file.seek(0)
+    head = file.read(1024)
+    if head[:4] in (b".snd", b"dns."):
+        return _au_bytes(file, head, end)
+    if head[:7] == b"NIST_1A":
+        return _nist_bytes(head, end)
+    layout = _LAYOUTS.get(head[:4])
+    return None if layout is None else _chunk_bytes(file, layout, head, end)
+
+
+def _chunk_bytes(file: BinaryIO, layout: _ChunkLayout, head: bytes, end: int) -> SoundBytes | None:
+    header_size = struct.calcsize(layout.header)
+    position, long_length, frame_length = layout.first, None, None
+    while position + header_size <= end:
+        file.seek(position)
+        name, length = struct.unpack(layout.header, file.read(header_size))
+        start = position + header_size
+        if name == b"ds64":  # where RF64 has the lengths that 32 bits cannot hold
+            long_length = struct.unpack("<8xQ", file.read(16).ljust(16, b"\0"))[0]
+        if name == b"COMM" and head[8:12] == b"AIFF":  # which counts the frames, too
+            channels, frames, bits = struct.unpack(">HIH", file.read(8).ljust(8, b"\0"))
+            frame_length = frames * channels * ((bits + 7) // 8)
+        if layout.counts_header:
+            length = max(0, length - header_size)
+        if name == layout.data_id:
+            start += layout.data_prefix
+            length = max(0, length - layout.data_prefix)
+            if long_length is not None and length == _UNKNOWN_32:
+                length = long_length
+            elif _is_stream(head, length + layout.data_prefix):
+                return None
+            present = end - start
+            if length < present:
+                rest = start + length + -length % layout.alignment
+                present = length + _extra_bytes(file, layout, rest, end)
+            return SoundBytes(length if frame_length is None else frame_length, present)
+        position = start + length + -length % layout.alignment
+    return None
+
+
+def _is_stream(head: bytes, length: int) -> bool:
+    """Whether a length says that the sound goes on to the end, as ffmpeg writes to a pipe."""
+    return (head[4:8] == b"\xff" * 4 and length == _UNKNOWN_32) or length == _UNKNOWN_64
+
+
+def _extra_bytes(file: BinaryIO, layout: _ChunkLayout, rest: int, end: int) -> int:
+    """Bytes behind the sound that are neither chunks nor filling."""
+    header_size = struct.calcsize(layout.header)
+    position = rest
+    while position + header_size <= end:
+        file.seek(position)
+        name, length = struct.unpack(layout.header, file.read(header_size))
+        length += 0 if layout.counts_header else header_size
+        if not _is_chunk_name(name[:4]) or length < header_size or position + length > end:
+            break
+        position += length + -length % layout.alignment
+    return 0 if _is_filling(file, position) else end - rest
+
+
+def _is_filling(file: BinaryIO, position: int) -> bool:
+    """Whether there are only zeros, or an ID3 tag, from a position on."""
+    file.seek(position)
+    first_bytes = file.read(_ID3V1_BYTES + 1)
+    if first_bytes[:3] == b"TAG" and len(first_bytes) == _ID3V1_BYTES:
+        return True
+    file.seek(position)
+    return not any(block.strip(b"\0") for block in iter(lambda: file.read(2**20), b""))
+
+
+def _is_chunk_name(name: bytes) -> bool:
+    return re.fullmatch(rb"[A-Za-z0-9 _(\-]{3}[A-Za-z0-9 _)\-]", name) is not None
+
+
+def _au_bytes(file: BinaryIO, head: bytes, end: int) -> SoundBytes | None:
+    """AU: two numbers say where the sound begins and how long it is."""
+    if len(head) < 12:
+        return None
+    start, length = struct.unpack(">II" if head[:4] == b".snd" else "<II", head[4:12])
+    if length == _UNKNOWN_32:
+        return None
+    present = max(0, end - start)
+    if length < present and _is_filling(file, start + length):
+        present = length
+    return SoundBytes(length, present)
+
+
+def _nist_bytes(head: bytes, end: int) -> SoundBytes | None:
+    """NIST SPHERE, as TIMIT has it: a text says how many samples there are."""
+    fields = {name: int(value) for name, value in re.findall(rb"(\w+) -i (\d{1,18})\b", head)}
+    size = re.match(rb"NIST_1A\n *(\d{1,9})\n", head)
+    if size is None or not {b"sample_count", b"sample_n_bytes"} <= fields.keys():
+        return None
+    frame_bytes = fields[b"sample_n_bytes"] * fields.get(b"channel_count", 1)
+    return SoundBytes(fields[b"sample_count"] * frame_bytes, max(0, end - int(size[1])))
+
+
+_MP3_RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
+_MPEG1_KBITS = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
+_MPEG2_KBITS = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
+
+
+def is_ogg_complete(file: BinaryIO) -> bool:
+    """Whether the last page of an OGG file is all there."""
+    end = file.seek(0, 2)
+    file.seek(max(0, end - 2**17))  # a page has at most 65,307 bytes
+    tail = file.read()
+    offset = tail.rfind(b"OggS")
+    last_page = tail[offset:]
+    if offset < 0 or len(last_page) < 27 or len(last_page) < 27 + last_page[26]:
+        return False
+    return len(last_page) >= 27 + last_page[26] + sum(last_page[27 : 27 + last_page[26]])
+
+
+def mp3_seconds(file: BinaryIO) -> Seconds | None:
+    """Length of an MP3 by its frames, one after the other; None if the chain breaks before the
+    end."""
+    end = file.seek(0, 2)
+    file.seek(0)
+    tag = file.read(10)
+    offset = 10 + _decode_tag_size(tag[6:10]) if tag[:3] == b"ID3" and len(tag) == 10 else 0
+    seconds, count = 0.0, 0
+    for length, duration in _mp3_frames(file, offset):
+        offset, seconds, count = offset + length, seconds + duration, count + 1
+        if offset > end:  # the last one is not whole
+            break
+    remaining_bytes = end - offset
+    # Behind the last frame there may be tags; much more means that this is not the end.
+    return (
+        seconds
+        if count and remaining_bytes < 2**16 and remaining_bytes < max(512, 0.05 * end)
+        else None
+    )
+
+
+def _mp3_frames(file: BinaryIO, offset: int) -> Iterator[tuple[int, Seconds]]:
+    """Bytes and seconds of each MPEG layer III frame from a place on, the one that holds the header
+    (Xing) left out."""
+    is_first_frame = True
+    while True:
+        file.seek(offset)
+        first_bytes = file.read(4)
+        if len(first_bytes) < 4 or first_bytes[0] != 0xFF or first_bytes[1] & 0xE6 != 0xE2:
+            return
+        version, bitrate_index, rate = (
+            first_bytes[1] >> 3 & 3,
+            first_bytes[2] >> 4,
+            first_bytes[2] >> 2 & 3,
+        )
+        if version == 1 or bitrate_index in (0, 15) or rate == 3:
+            return
+        samples, kbits = (
+            (1152, _MPEG1_KBITS[bitrate_index])
+            if version == 3
+            else (576, _MPEG2_KBITS[bitrate_index])
+        )
+        length = samples // 8 * kbits * 1000 // _MP3_RATES[version][rate] + (
+            first_bytes[2] >> 1 & 1
+        )
+        is_header = is_first_frame and any(
+            tag in file.read(200) for tag in (b"Xing", b"Info", b"VBRI")
+        )
+        yield length, 0.0 if is_header else samples / _MP3_RATES[version][rate]
+        is_first_frame, offset = False, offset + length
+
+
+def _decode_tag_size(size: bytes) -> int:
+    return size[0] << 21 | size[1] << 14 | size[2] << 7 | size[3]
+
+
+# Of channels that have nothing in common, the average has 1/channels of their power. With an eighth of
+# that the correlation of two is below -0.87: most of the speech is lost.
+_MIN_POWER_SHARE = 1 / 8
+
+
+def average_channels(samples: np.ndarray, where: str) -> np.ndarray:
+    """Average the channels of [samples, channels] to [samples].
+
+    InputError if the channels are in opposite phase, so that little remains of the sound; `where`
+    names the audio in it.
+
+    Examples
+    --------
+    >>> tone = np.sin(np.arange(100))
+    >>> average_channels(np.stack([tone, 0 * tone], axis=1), "example").shape
+    (100,)
+    """
+    if samples.shape[1] == 1:
+        return samples[:, 0]
+    average: np.ndarray = samples.mean(axis=1)
+    power = float(samples.var(axis=0, dtype=np.float64).mean())
+    if float(average.var(dtype=np.float64)) < power * _MIN_POWER_SHARE / samples.shape[1]:
+        raise InputError(
+            f"{where}: its {samples.shape[1]} channels cancel each other (they are in opposite phase), so "
+            "that their average has next to no sound: keep one of them, for example "
+            "`ffmpeg -i in.wav -af pan=mono|c0=c0 out.wav`"
+        )
+    return average
+
 
 # Whisper hears 30 s; in ten minutes another encoder has 30,000 frames, and one head's attention is
 # 3.6 GB. So nothing that is scored is longer, and a longer file is one to be cut.

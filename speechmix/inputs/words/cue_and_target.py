@@ -4,21 +4,25 @@ In: words, and requests as a user gives them. Out: indices. The target is one wo
 word, or several that are one cue together: determiner and noun for the verb (Mohebbi et al. 2023,
 where the columns of both are summed). The cue of one word is its index, that of several a tuple of
 indices in the order of the text; `cue_words` gives a tuple for both.
+
+Labels of words inside sentences: told apart where they are repeated, and with one period at the end.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, cast
 
 from ...errors import InputError
-from .word_lookup import WordRequest, find_matches, find_word
+from .word_lookup import WordRequest, find_matches, find_word, normalize_word
 
 if TYPE_CHECKING:
-    from ..words.sentence_word import TextWord
     from .timed_words import Word
+    from .word_lookup import TextWord
+
 
 Cue = int | tuple[int, ...]
 # One word, or several: "le club", ("le", "club"), (3, 4), ["le:2", 4], [["le", 2], "club"].
@@ -175,3 +179,44 @@ def _is_occurrence_request(request: Sequence[object]) -> bool:
         if isinstance(occurrence, str)
         else not isinstance(occurrence, (list, tuple))
     )
+
+
+def number_repeated(
+    labels: Sequence[str], fold: Callable[[str], str] = normalize_word
+) -> list[str]:
+    """Labels with their occurrence, where a word is there several times; by default case and punctuation aside.
+
+    Examples
+    --------
+    >>> number_repeated(["Ever", "tried,", "ever", "failed."])
+    ['Ever (1)', 'tried,', 'ever (2)', 'failed.']
+    """
+    words = [fold(label) for label in labels]
+    counts, occurrences = Counter(words), Counter[str]()
+    numbered = []
+    for label, word in zip(labels, words, strict=True):
+        occurrences[word] += 1
+        numbered.append(f"{label} ({occurrences[word]})" if counts[word] > 1 else label)
+    return numbered
+
+
+def name_in_sentence(label: str) -> str:
+    """A label without its own punctuation, which the sentence around it would double.
+
+    Examples
+    --------
+    >>> name_in_sentence("light,"), name_in_sentence("tried, (own sound)"), name_in_sentence("(end)")
+    ('light', 'tried (own sound)', '(end)')
+    """
+    return re.sub(r"(?<=\w)[.,;:]+(?= \(|$)", "", label)
+
+
+def end_sentence(sentence: str) -> str:
+    """A sentence with its period, unless the label that it ends in has one.
+
+    Examples
+    --------
+    >>> end_sentence("It is failed."), end_sentence("It is failed"), end_sentence("It is 'failed.'")
+    ('It is failed.', 'It is failed.', "It is 'failed.'")
+    """
+    return sentence if sentence.rstrip("'\"”»)").endswith((".", "!", "?", "…")) else f"{sentence}."

@@ -23,7 +23,7 @@ from .timed_words import Word
 from .word_lookup import normalize_word
 
 if TYPE_CHECKING:
-    from ..words.sentence_word import TextWord
+    from .word_lookup import TextWord
 
 AnyWord = TypeVar("AnyWord", Word, "TextWord")
 

@@ -20,8 +20,7 @@ from typing import Any
 
 from ...errors import InputError
 from ..audio.frame_grid import FrameGrid, Seconds
-from .ranges import format_unit, merge_ranges, store_pieces
-from .timed_words import TOUCH_TOLERANCE, Word
+from .timed_words import TOUCH_TOLERANCE, Word, format_unit, merge_ranges, store_pieces
 
 ROUNDING_RULES = ("disjoint", "paper")
 CONTEXT_KINDS = ("silence", "padding")

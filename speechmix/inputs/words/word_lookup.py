@@ -2,6 +2,8 @@
 
 In: words, and requests such as 3, "les", "les:2" or ("les", 2). Out: indices. Nothing is guessed: a
 request that fits two words is an error that lists both.
+
+A word of a sentence: what it is and which characters of the text it has.
 """
 
 from __future__ import annotations
@@ -10,11 +12,41 @@ import operator
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...errors import InputError
-from .sentence_word import TextWord
 from .text_normalization import normalize_text
-from .timed_words import Word
+from .timed_words import Word, format_unit
+
+
+@dataclass(frozen=True)
+class TextWord:
+    """A word and where it is written.
+
+    Parameters
+    ----------
+    text : str
+    start, stop : int
+        Characters [start, stop) of its part of the sentence.
+    part : {"text", "pair", "translation"}
+    pieces : tuple of (int, int)
+        Ranges of characters of a word in several parts (*ne ... pas*); empty for any other.
+    """
+
+    text: str
+    start: int
+    stop: int
+    part: str = "text"
+    pieces: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """Characters that it has: one range, or several."""
+        return self.pieces or ((self.start, self.stop),)
+
+    def __repr__(self) -> str:
+        return format_unit(self)
+
 
 # <mask>, <|endoftext|>, [MASK]: not the word between the brackets.
 MARKER_PATTERN = r"<\|?\w+\|?>|\[[A-Z]+\]"

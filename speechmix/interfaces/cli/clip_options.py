@@ -1,6 +1,11 @@
 """Add options for clips to a command, and read the clips: files, a manifest, a corpus or a run.
 
 In: a command; then its parsed options. Out: clips; names and reasons of those that cannot be used.
+
+Give clips without a language that of models that know no other.
+
+In: clips and the options of a command. Out: the clips; `--language` is not needed if a Whisper for
+English is all that reads them.
 """
 
 from __future__ import annotations
@@ -9,15 +14,16 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError, SpeechmixError
-from ...inputs.words.phone_alphabets import ALPHABETS
+from ...inputs.words.phone_labels import ALPHABETS
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
-    from ...inputs.clips.sound_segments import SegmentOption
+    from ...inputs.clips.segments import SegmentOption
+
 
 SkippedItems = list[tuple[str, str]]  # names and reasons
 _TABLE_SUFFIXES = (".tsv", ".csv", ".jsonl")
@@ -125,7 +131,7 @@ def divide_clips(
     options: argparse.Namespace, clips: Sequence[Clip], skipped: SkippedItems
 ) -> list[Clip]:
     """Return clips with the segments of `--segments` in place of words; record those too short."""
-    from ...inputs.clips.sound_segments import segment_clip
+    from ...inputs.clips.segments import segment_clip
 
     divided = []
     for clip in clips:
@@ -147,7 +153,6 @@ def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Cl
     """
     from ...inputs.clips.clip import Clip
     from ...inputs.clips.clip_names import rename_duplicates
-    from .clip_language import add_model_language
 
     values = vars(options)
     out = values.get("out")
@@ -233,7 +238,7 @@ def create_aligner_loader(options: argparse.Namespace) -> Callable[[], Model] | 
 
 def find_datasets(options: argparse.Namespace) -> list[str]:
     """Return the paths of `--clips` that are data sets of a study (`STUDY/examples`)."""
-    from ...studies.french.dataset_reading import is_dataset
+    from ...studies.french.dataset import is_dataset
 
     return [path for path in options.clips if is_dataset(path)]
 
@@ -275,7 +280,7 @@ def _read_collection(
     Clips without a language take that of the options.
     """
     from ...inputs.corpora.corpus_reading import read_clips_or_corpus
-    from ...studies.french.dataset_reading import is_dataset, read_examples
+    from ...studies.french.dataset import is_dataset, read_examples
 
     if is_run(path):
         return _read_run_clips(path, skipped)
@@ -322,3 +327,33 @@ def _parse_seconds(text: str) -> tuple[float, float]:
         raise argparse.ArgumentTypeError(
             f"expected FROM:TO in seconds, such as 0.5:2, found {text!r}"
         ) from None
+
+
+def add_model_language(clips: list[Clip], values: Mapping[str, Any]) -> list[Clip]:
+    """Return clips, English where synthesis has to align them and each model is a Whisper for
+    English."""
+    is_unknown = [
+        not clip.language and clip.words is None and clip.text is not None for clip in clips
+    ]
+    models = values.get("model") or []
+    is_aligned_by_model = values.get("aligner") or values.get("align") not in ("auto", "synthesis")
+    if not any(is_unknown) or not models or is_aligned_by_model:
+        return clips
+    from ...adapters.generation.decoder_text import is_english_only
+    from ...adapters.loading.checkpoints import read_config
+    from ...adapters.loading.model_source import resolve_path_or_id
+
+    revision = values.get("revision")
+    try:
+        configs = [
+            read_config(resolve_path_or_id(source), {"revision": revision} if revision else {})
+            for source in ([models] if isinstance(models, str) else models)
+        ]
+    except SpeechmixError:  # which loading the model says better
+        return clips
+    if not all(map(is_english_only, configs)):
+        return clips
+    return [
+        clip.replace(language="en") if unknown else clip
+        for clip, unknown in zip(clips, is_unknown, strict=True)
+    ]

@@ -2,17 +2,107 @@
 
 In: the options that a command adds. Out: parsed options. `--help` shows the common options and
 `--help-all` the others; `--config FILE` reads the same names from a TOML file.
+
+Read the options of a command from a TOML file.
+
+In: the command line and the options of its command. Out: further arguments, for the options that
+the command line does not have. So the file needs no rules of its own: argparse checks both alike.
+
+Check parsed options before anything large is imported or computed.
+
+In: parsed options. Out: an error for an output on another machine, and for a path that does not
+exist. No model, torch or table is needed for that.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import inspect
+import os
+import re
 import shutil
 import sys
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from .config_file import read_config_arguments
+from ...errors import InputError
+from ...files.json_files import JsonObject
+
+_CONFIG = "--config"
+
+
+def read_config_arguments(
+    arguments: Sequence[str], actions: Iterable[argparse.Action], command: str
+) -> list[str]:
+    """Return the options of the `--config` file that the command line does not have.
+
+    `actions` are all options of the command. InputError if the file cannot be read, or has a key
+    that is none of them.
+    """
+    path = _find_config_path(arguments)
+    if path is None:
+        return []
+    try:
+        with open(path, "rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise InputError(f"cannot read --config {path}: {error.strerror}") from None
+    except ValueError as error:  # no TOML, or no UTF-8
+        raise InputError(f"--config {path} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise InputError(f"--config {path} is not valid TOML: nested too deeply") from None
+    options = {
+        name.removeprefix("--"): action
+        for action in actions
+        for name in action.option_strings
+        if name.startswith("--") and name not in (_CONFIG, "--help", "--help-all")
+    }
+    given_names = {argument.partition("=")[0] for argument in arguments}
+    config_arguments: list[str] = []
+    for key, value in values.items():
+        name = key.replace("_", "-")
+        if name not in options:
+            nearest = difflib.get_close_matches(name, options, n=1)
+            advice = f"did you mean {nearest[0]}?" if nearest else f"see {command} --help-all"
+            raise InputError(f"--config {path}: {command} has no option {key!r}; {advice}")
+        if given_names.isdisjoint(options[name].option_strings):
+            config_arguments += _format_option(f"--{name}", options[name], value, path)
+    return config_arguments
+
+
+def _find_config_path(arguments: Sequence[str]) -> str | None:
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
+        if argument == _CONFIG:
+            return following
+        if argument.startswith(f"{_CONFIG}="):
+            return argument.partition("=")[2]
+    return None
+
+
+def _format_option(option: str, action: argparse.Action, value: object, path: str) -> Iterator[str]:
+    """Write an option as it stands on a command line."""
+    is_flag = action.nargs == 0
+    items = value if isinstance(value, list) else [value]
+    is_nested = any(isinstance(item, (dict, list)) for item in items)
+    if is_flag != isinstance(value, bool) or is_nested:
+        expected = "true or false" if is_flag else "a text, a number or a list of them"
+        value_text = "a table or a list of lists" if is_nested else repr(value)[:80]
+        raise InputError(f"--config {path}: {option[2:]} takes {expected}, found {value_text}")
+    if is_flag:
+        if value:
+            yield option
+        elif isinstance(action, argparse.BooleanOptionalAction):
+            yield f"--no-{option[2:]}"
+        return
+    if action.nargs in ("+", "*"):
+        yield option
+        yield from map(str, items)
+    else:
+        for item in items:
+            yield f"{option}={item}"
+
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
 SCREEN_LINES = 30  # of a help text; a longer one shows the common options only
@@ -123,3 +213,57 @@ class _StoreOnce(argparse._StoreAction):
                 )
             parser.parsed_values[self.dest] = values
         super().__call__(parser, namespace, values, option_string)
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")  # s3://bucket; a Windows drive has one letter
+_FILE_SUFFIXES = (".tsv", ".csv", ".jsonl", ".wav", ".flac", ".mp3", ".ogg", ".opus")
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Raise InputError for outputs that are no local path, and for inputs that do not exist."""
+    for path in _list_texts(options, "out"):
+        if _URL.match(path):
+            raise InputError(
+                f"--out {path}: expected a folder or file on this machine; copy the results "
+                "afterwards"
+            )
+    for path in (*_list_texts(options, "clips"), *_list_texts(options, "corpus")):
+        if "::" not in path and path.lower().endswith(_FILE_SUFFIXES) and not os.path.exists(path):
+            raise InputError(f"no such file: {path}. Paths are relative to {os.getcwd()}")
+    for name in ("words", "texts"):
+        for path in _list_texts(options, name):
+            if not os.path.exists(path):
+                raise InputError(
+                    f"no such file: --{name} {path}. Paths are relative to {os.getcwd()}"
+                )
+    for path in (*_list_texts(options, "run"), *_list_texts(options, "runs")):
+        if not os.path.exists(path):
+            raise InputError(
+                f"no such folder: {path}. Expected the folder of a run, as `speechmix score` makes it"
+            )
+    for name in ("model", "aligner"):
+        for path in _list_texts(options, name):
+            if path.startswith((".", "/", "~")) and not os.path.exists(os.path.expanduser(path)):
+                raise InputError(
+                    f"no such folder: {path!r}. Expected a hub id, bundled:NAME, or a folder with "
+                    "config.json"
+                )
+
+
+def _list_texts(options: argparse.Namespace, name: str) -> Iterator[str]:
+    """List the values of an option that are texts; an option may hold one, several or none."""
+    value = getattr(options, name, None)
+    values: Sequence[Any] = value if isinstance(value, list) else [value]
+    return (text for text in values if isinstance(text, str) and text)
+
+
+def select_arguments(function: Callable[..., object], options: argparse.Namespace) -> JsonObject:
+    """Return the parsed options that are named like one of a function's arguments.
+
+    Examples
+    --------
+    >>> select_arguments(lambda seed, out: None, argparse.Namespace(seed=1, verbose=True))
+    {'seed': 1}
+    """
+    names = inspect.signature(function).parameters
+    return {name: value for name, value in vars(options).items() if name in names}

@@ -51,7 +51,7 @@ def add_commands(commands: Subparsers) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from ...files.locks import remove_leftovers
+    from ...files.whole_files import remove_leftovers
     from ...reporting.tier_export import export_tiers
 
     with remove_leftovers(options.out or Path(options.run) / "tiers"):

@@ -1,6 +1,8 @@
 """Add options for models and measures to a command, and load the models.
 
 In: a command; then its parsed options. Out: models, or functions that load them later.
+
+`speechmix check`: load models, and check that their layers are understood.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ...evaluation.statistics.claim_rule import DEFAULT_TWINS
+from ...evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
 from ...files.json_files import JsonObject
+from .command_parser import Subparsers
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
+
 
 OptionContainer = argparse._ActionsContainer
 
@@ -79,7 +83,7 @@ def add_loading_options(command: OptionContainer, *, precision: bool = False) ->
 
 def add_task_option(command: OptionContainer) -> None:
     """Add the task in the decoder prefix of a Whisper."""
-    from ...inputs.clips.clip_metadata import TASKS
+    from ...inputs.clips.clip import TASKS
 
     command.add_argument(
         "--task", choices=TASKS, help="task token of a Whisper (default: transcribe)"
@@ -162,3 +166,33 @@ def create_loaders(
         for seed in twin_seeds
     ]
     return [*loaders, *twin_loaders]
+
+
+def add_commands(commands: Subparsers) -> None:
+    """Add the command to a parser's subcommands."""
+    check = commands.add_parser(
+        "check", help="load a model and check that its layers are understood"
+    )
+    check.set_defaults(command=_check)
+    add_model_option(check)
+    add_loading_options(check, precision=True)
+
+
+def _check(options: argparse.Namespace) -> int:
+    from ...files.cache_keys import versions
+
+    for source in options.model:
+        model = load_model(options, source)
+        print(model.describe())
+        processors = {
+            "feature extractor": model.feature_extractor,
+            "tokenizer": model.tokenizer,
+        }
+        names = [name for name, processor in processors.items() if processor]
+        print(f"  processor: {', '.join(names) or 'none found (prepared inputs only)'}")
+        print(
+            "  self-check passed: attention rows sum to one, the replayed layers equal the forward "
+            "pass, zeroing values changes the output"
+        )
+    print(versions())
+    return 0

@@ -82,7 +82,7 @@ def _add_published(command: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from ...files.locks import remove_leftovers
+    from ...files.whole_files import remove_leftovers
     from ...reporting.pages.run_page import report
 
     if bool(options.move_words) != bool(options.model):
@@ -114,7 +114,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from ...files.locks import remove_leftovers
+    from ...files.whole_files import remove_leftovers
     from ...reporting.pages.model_comparison import compare
     from ...reporting.pages.table_format import format_contribution_table
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .clip_options import SkippedItems, create_aligner_loader
-from .executor_options import choose_executor
 from .model_options import create_loaders
+from .score_options import choose_executor
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip

@@ -16,9 +16,8 @@ from .clip_options import (
     print_line,
 )
 from .command_parser import Subparsers
-from .executor_options import choose_executor, parse_shard
 from .model_options import add_loading_options, create_loaders, list_twin_seeds
-from .score_options import add_score_options, collect_score_arguments
+from .score_options import add_score_options, choose_executor, collect_score_arguments, parse_shard
 from .status import print_times
 
 _EXAMPLES = """examples:

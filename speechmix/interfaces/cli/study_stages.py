@@ -10,11 +10,10 @@ from pathlib import Path
 
 from ...errors import InputError
 from .clip_options import add_aligner_options, add_outside_option, load_aligner
-from .command_parser import Subparsers
-from .executor_options import add_shard_option, parse_shard
+from .command_parser import Subparsers, select_arguments
+from .french_study import add_mining_options, add_selection_options, collect_selection_arguments
 from .model_options import add_model_option
-from .option_checks import select_arguments
-from .study_options import add_mining_options, add_selection_options, collect_selection_arguments
+from .score_options import add_shard_option, parse_shard
 
 _EXAMPLES = """all stages:
   speechmix mine cv-corpus-21.0-2025-03-14/fr --split test --out study
@@ -153,7 +152,7 @@ def _align(options: argparse.Namespace) -> int:
 def _compare_aligners(options: argparse.Namespace) -> int:
     from ...adapters.loading.load import load
     from ...alignment import METHODS
-    from ...alignment.comparison import summarize_aligners
+    from ...alignment.alignment_result import summarize_aligners
     from ...studies.french.sentence_alignment import compare_on_sample
 
     aligners = {}
@@ -181,7 +180,7 @@ def _compare_aligners(options: argparse.Namespace) -> int:
 def _transcribe(options: argparse.Namespace) -> int:
     from ...adapters.loading.load import load
     from ...runs.journal.stage_lines import summarize_stage_output
-    from ...studies.french.transcription_stage import transcribe_corpus
+    from ...studies.french.stages import transcribe_corpus
 
     loaders = [partial(load, source, device=options.device) for source in options.model]
     paths = transcribe_corpus(

@@ -3,6 +3,8 @@
 In: the maps of one clip, its words, a target. Out: labelled intervals by tier, words, phones and
 syllables first; a tier for each map and layer holds shares in percent, those of
 `speechmix.cue_contribution`. `tier_files` writes them.
+
+Write labelled intervals by tier as a file: TextGrid for Praat, .eaf for ELAN, or a table.
 """
 
 from __future__ import annotations
@@ -12,18 +14,56 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from ...errors import InputError
+from ...files.text_files import write_csv
+from ...files.whole_files import whole_file
+from ...inputs.formats.elan import write_elan
+from ...inputs.formats.textgrid import write_tiers
 from ...inputs.words.cue_and_target import Cue, cue_words
 from ...inputs.words.spans import Span
 from ...inputs.words.timed_words import Word
-from ...inputs.words.unit_roles import UnitRole, role_units
-from ...inputs.words.unit_tiers import TIER_UNITS
-from .tier_files import write_tier_file
+from ...inputs.words.unit_tiers import TIER_UNITS, UnitRole, role_units
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from .mixing_map import MixingMap
+
+
+TIER_SUFFIXES = (".textgrid", ".eaf", ".csv")
+
+
+def write_tier_file(
+    path: Path,
+    tiers: Mapping[str, Sequence[Word]],
+    duration: float,
+    *,
+    audio: str | Path | None = None,
+) -> None:
+    """Write tiers in the format that the file's ending names: .TextGrid, .eaf or .csv, else an
+    InputError."""
+    extension = path.suffix.lower()
+    if extension not in TIER_SUFFIXES:
+        raise InputError(
+            f"{path}: expected a file ending in .TextGrid (Praat), .eaf (ELAN) or .csv, found "
+            f"{path.suffix!r}"
+        )
+    if extension == ".csv":
+        rows = [
+            {"tier": tier, "start": start, "end": end, "label": interval.text}
+            for tier, intervals in tiers.items()
+            for interval in intervals
+            for start, end in interval.intervals
+        ]
+        write_csv(pd.DataFrame(rows), path)
+        return
+    with whole_file(path) as temporary_path:
+        if extension == ".eaf":
+            write_elan(temporary_path, tiers, duration, audio=audio)
+        else:
+            write_tiers(temporary_path, tiers, duration)
+
 
 Layers = str | int | Sequence[int]  # "all", "best", or which
 Target = int | UnitRole  # index of a word, or a phone or syllable

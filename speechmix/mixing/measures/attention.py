@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ...adapters.capture.attention_block import Block
+    from ...adapters.capture.layer_run import Block
     from .unit_positions import Units
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ...adapters.capture.attention_block import Block
+    from ...adapters.capture.layer_run import Block
     from .unit_positions import Units
 
 # Heads that are even but for rounding are even.

@@ -4,28 +4,82 @@ In: a `Model`, inputs of a batch of one, objectives. Out: states, gradients, and
 values for other states. What does not depend on the objective is computed once for all of them: one
 pass forward, whose graph is kept until each has been taken back through it. A kept graph takes no
 more memory than one that is used once.
+
+Put other states in place of those that enter layers, while a model runs.
+
+In: a model, layers by stack, and a function of a layer's states. Out: a context in which the layers
+read what the function returns.
+
+DeepLift's rescale rule at the activations of an unmodified model, by captum.
+
+In: a function of states that runs activations inside a module. Out: contributions to each of its
+outputs. One pass forward for all numbers, and one back for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import inspect
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...adapters.capture.device_copy import to_host
 from ...adapters.capture.encoder_cache import wrap_encoder_states
-from ...adapters.transformers_types import HookKeywords
-from ...errors import InputError
-from .state_replacement import replaced_states
+from ...adapters.capture.layer_run import pack_like, unpack_states
+from ...adapters.transformers_types import HookArguments, HookKeywords
+from ...errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...adapters.transformers_types import ModelOutput
     from .token_objectives import Objective
+
+
+# Of stack, layer and the states that enter it: the states that it reads instead.
+StateChange = Callable[[str, int, Tensor], Tensor]
+
+
+@contextmanager
+def replaced_states(
+    model: Model, layers: Mapping[str, Sequence[int]], change: StateChange
+) -> Iterator[None]:
+    """Put ``change(stack, layer, states)`` in place of the states [1, K, D] that enter layers;
+    undone on leaving.
+
+    The states of "cross" are those of the encoder.
+    """
+    with ExitStack() as hooks:
+        for stack, indices in layers.items():
+            for index in indices:
+                hook = _make_state_hook(stack, index, change)
+                layer = model.stacks[stack].layers[index].module
+                hooks.callback(layer.register_forward_pre_hook(hook, with_kwargs=True).remove)
+        yield
+
+
+def _make_state_hook(
+    stack: str, index: int, change: StateChange
+) -> Callable[..., tuple[HookArguments, HookKeywords]]:
+    def hook(
+        layer: nn.Module, args: HookArguments, kwargs: HookKeywords
+    ) -> tuple[HookArguments, HookKeywords]:
+        names = list(inspect.signature(layer.forward).parameters)
+        name = "encoder_hidden_states" if stack == "cross" else names[0]
+        states = kwargs[name] if name in kwargs else args[names.index(name)]
+        changed_states = pack_like(states, change(stack, index, unpack_states(states)))
+        if name in kwargs:
+            return args, {**kwargs, name: changed_states}
+        argument_index = names.index(name)
+        return (*args[:argument_index], changed_states, *args[argument_index + 1 :]), kwargs
+
+    return hook
+
 
 # States that enter layers, by stack and layer.
 States = dict[tuple[str, int], Tensor]
@@ -277,3 +331,128 @@ class SharedPasses:
 
     def _run(self, inputs: Mapping[str, Tensor]) -> ModelOutput:
         return self.model.run_with_head(inputs)
+
+
+def attribute_by_rescale_rule(
+    function: Callable[[Tensor], Tensor], module: nn.Module, x: Tensor, x0: Tensor
+) -> Tensor:
+    """Return DeepLift's contributions [P, K, D] for ``function(states [n, K, D]) -> [n, P]``, which
+    runs activations inside a module.
+
+    `x` and `x0` [1, K, D] are the states and those of the baseline. Without captum a
+    MissingExtraError is raised.
+    """
+    try:
+        from captum.attr import DeepLift
+        from captum.attr._core.deep_lift import SUPPORTED_NON_LINEAR, nonlinear
+    except ImportError as error:
+        raise MissingExtraError("captum", "gradients", "the measure 'deeplift'") from error
+    elementwise = activation_classes()
+
+    class Rescale(DeepLift):  # type: ignore[misc]  # captum has no types
+        """With captum's own elementwise rule for transformers' activations too, and several numbers
+        from one pass."""
+
+        def __init__(self, module: nn.Module):
+            super().__init__(module)
+            self.gradient_func = self._compute_gradients
+            self._passed_activations: list[tuple[nn.Module, object, object]] = []
+
+        def _compute_gradients(
+            self, forward: Callable[[], Tensor], inputs: tuple[Tensor]
+        ) -> tuple[Tensor]:
+            values = forward()  # [2, P]: of the states and of the baseline
+            gradients: list[Tensor] = []
+            for number in range(values.shape[1]):
+                has_further = number < values.shape[1] - 1
+                gradients += torch.autograd.grad(
+                    values[:, number].sum(), inputs, retain_graph=has_further
+                )
+                self._restore_activations()
+            return (torch.cat(gradients),)
+
+        def _is_non_linear(self, activation: nn.Module) -> bool:
+            return isinstance(activation, (*elementwise, *SUPPORTED_NON_LINEAR))
+
+        def _backward_hook(
+            self, activation: nn.Module, grad_input: Tensor, grad_output: Tensor
+        ) -> object:
+            if type(activation) in SUPPORTED_NON_LINEAR:
+                self._passed_activations.append(
+                    (
+                        activation,
+                        getattr(activation, "input", None),
+                        getattr(activation, "output", None),
+                    )
+                )
+                return super()._backward_hook(activation, grad_input, grad_output)
+            return nonlinear(
+                activation,
+                activation.input,
+                activation.output,
+                grad_input,
+                grad_output,
+                eps=self.eps,
+            )
+
+        def _restore_activations(self) -> None:
+            """What captum takes from a part once it has been passed, so that a part that is used
+            twice is an error."""
+            for activation, input_state, output_state in self._passed_activations:
+                activation.__dict__ |= {"input": input_state, "output": output_state}
+            self._passed_activations.clear()
+
+    class LayersAbove(nn.Module):
+        """What lies above a layer, to captum: the function, and the activations that it runs."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.activations = nn.ModuleList(
+                _find_dependent_activations(function, module, x, Rescale(module)._is_non_linear)
+            )
+
+        def forward(self, states: Tensor) -> Tensor:
+            return function(states)
+
+    layers_above = LayersAbove()
+    try:
+        with warnings.catch_warnings(), torch.enable_grad():
+            warnings.simplefilter("ignore")  # captum says that it sets hooks and removes them
+            attribution: Tensor = (
+                Rescale(layers_above).attribute(x.requires_grad_(True), baselines=x0).detach()
+            )
+            return attribution
+    finally:
+        for activation in layers_above.activations:
+            for attribute in ("input", "output"):
+                activation.__dict__.pop(attribute, None)
+
+
+def _find_dependent_activations(
+    function: Callable[[Tensor], Tensor],
+    module: nn.Module,
+    x: Tensor,
+    is_nonlinear: Callable[[nn.Module], bool],
+) -> list[nn.Module]:
+    """Wanted parts of a module whose input depends on the states x."""
+    dependent_activations: list[nn.Module] = []
+    with ExitStack() as hooks, torch.enable_grad():
+        for activation in filter(is_nonlinear, module.modules()):
+            handle = activation.register_forward_pre_hook(
+                lambda p, args: dependent_activations.append(p) if args[0].requires_grad else None
+            )
+            hooks.callback(handle.remove)
+        function(x.clone().requires_grad_(True))
+    return dependent_activations
+
+
+def activation_classes() -> tuple[type[nn.Module], ...]:
+    """Classes of the elementwise activations that transformers makes modules of.
+
+    They are imported when used: with them torch sets up its compiler, which sets an environment
+    variable and makes a folder.
+    """
+    from transformers.activations import ACT2CLS
+
+    entries: Iterable[Any] = ACT2CLS.values()  # classes, or pairs of a class and its arguments
+    return tuple({entry[0] if isinstance(entry, tuple) else entry for entry in entries})

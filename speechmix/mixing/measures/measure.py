@@ -3,25 +3,105 @@
 The keyword-only arguments of the function are the measure's options: those of `OPTIONS` come from
 the caller, the others are the measure's own, with their defaults. They are passed by keyword, or
 behind the measure's name: "NAME:option=value,option=value", in Python and on the command line.
+
+Hash a measure's code, so that stored maps of a changed function are not reused.
+
+In: a function. Out: 16 hexadecimal digits of its byte code, constants, defaults, and of the
+functions and plain values that it closes over or takes from its own module. What other modules do
+is not in it: their versions are in a run's description.
+
+Check that a measure is defined for a model.
 """
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from ast import literal_eval
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import InputError
+from ...files.cache_keys import digest
 from ..maps.logit_contributions import LogitTerms
-from ..maps.measure_facts import MeasureFacts
-from .function_hash import code_fingerprint
+from ..maps.measure_registry import MeasureFacts
 
 if TYPE_CHECKING:
-    from ...adapters.capture.attention_block import Block
+    from ...adapters.binding.bound_layers import Stack
+    from ...adapters.capture.layer_run import Block
     from ...adapters.model import Model
+
+
+_PRIMITIVE_TYPES = (bool, int, float, complex, str, bytes, type(None))
+
+
+def code_fingerprint(function: Any) -> str:
+    """Hash of what a function does.
+
+    Examples
+    --------
+    >>> code_fingerprint(lambda x: x + 1) == code_fingerprint(lambda x: x + 1)
+    True
+    >>> code_fingerprint(lambda x: x + 1) == code_fingerprint(lambda x: x + 2)
+    False
+    """
+    return digest(_describe_value(function, ()))[:16]
+
+
+def _describe_value(value: object, enclosing_functions: tuple[object, ...]) -> object:
+    """A value as lists of text; a function by its code and what that refers to, other things by
+    their type alone."""
+    if isinstance(value, _PRIMITIVE_TYPES):
+        return repr(value)
+    if isinstance(value, frozenset | set):
+        return ["set", *sorted(map(repr, value))]
+    if isinstance(value, tuple | list):
+        return [
+            type(value).__name__,
+            *(_describe_value(component, enclosing_functions) for component in value),
+        ]
+    if isinstance(value, dict):
+        return [
+            "dict",
+            *(
+                [repr(key), _describe_value(component, enclosing_functions)]
+                for key, component in value.items()
+            ),
+        ]
+    if isinstance(value, CodeType):
+        return [
+            value.co_code.hex(),
+            list(value.co_names),
+            [_describe_value(component, enclosing_functions) for component in value.co_consts],
+        ]
+    if isinstance(value, partial):
+        return [
+            _describe_value(component, enclosing_functions)
+            for component in (value.func, value.args, value.keywords)
+        ]
+    if not isinstance(value, FunctionType) or value in enclosing_functions:
+        return (
+            f"{type(value).__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+        )
+    references = inspect.getclosurevars(value)
+    module_globals = {
+        name: referenced_value
+        for name, referenced_value in references.globals.items()
+        if isinstance(referenced_value, _PRIMITIVE_TYPES)
+        or getattr(referenced_value, "__module__", None) == value.__module__
+    }
+    components = (
+        value.__code__,
+        value.__defaults__,
+        value.__kwdefaults__,
+        dict(references.nonlocals),
+        module_globals,
+    )
+    return [_describe_value(component, (*enclosing_functions, value)) for component in components]
+
 
 # Options of the calling function that a measure's function can read, by scope. `batch_size` and
 # `product` (which does the matrix products, in product_dtype) do not change scores.
@@ -185,3 +265,47 @@ def keyword_names(function: Callable[..., object]) -> list[str]:
     """Names of a function's arguments that can be given by keyword alone."""
     parameters = inspect.signature(function).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+
+
+def check_defined(facts: MeasureFacts, stack: Stack) -> None:
+    """Raise `InputError`, which names another measure, if this one is not defined for a stack; warn
+    of what it misses."""
+    if stack.name == "cross" and not facts.cross:
+        raise InputError(
+            f"{facts.name} is not defined for cross-attention: its targets are tokens and its "
+            "sources are the encoder's, so "
+            "the residual stream belongs to none of them. Ask for stacks=['encoder', 'decoder'], "
+            "or use attention_norm "
+            "or alti"
+        )
+    if facts.norms and stack.spec.norm_order != "post":
+        raise InputError(
+            f"{facts.name} is defined for post-norm stacks, where a layer norm follows the "
+            "residual sum; this "
+            f"{stack.name} is pre-norm. Use attention_norm_residual"
+        )
+    if facts.norms == 2 and len(stack.spec.blocks) > 1:
+        raise InputError(
+            f"{facts.name} is defined for encoder layers, attention and feed-forward; a layer of "
+            f"this {stack.name} has "
+            "cross-attention between them. Use attention_norm_residual_layernorm"
+        )
+    if stack.spec.between and facts.scope == "layer":
+        warnings.warn(
+            f"the {stack.name} of this model has {stack.spec.between}, which mixes positions "
+            "between layers. A map of one "
+            "layer is right; a rollout or a composed map leaves that mixing out",
+            stacklevel=2,
+        )
+
+
+def mixing_between_layers(model: Model) -> str:
+    """What mixes positions between a model's layers, as a sentence; empty if nothing does."""
+    descriptions = [
+        f"the {stack.name} of {model.name} has {stack.spec.between}"
+        for stack in model.stacks.values()
+        if stack.spec.between
+    ]
+    return (
+        f"{'; '.join(descriptions)}, which mixes positions between layers" if descriptions else ""
+    )

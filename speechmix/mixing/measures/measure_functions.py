@@ -15,29 +15,28 @@ from typing import Any
 
 from ...errors import InputError
 from ...extension import import_measures
-from ..maps.measure_facts import MeasureFacts
 from ..maps.measure_registry import (
     MEASURE_FACTS,
     RATIO_FACTS,
     RATIO_MEASURES,
+    MeasureFacts,
     measure_facts,
     measure_names,
 )
-from .alti import alti
 from .attention import attention
-from .attention_norm import attention_norm
-from .chefer import chefer
-from .entropy_attention import entropy_attention
-from .gradients import deeplift, gradient_input, integrated_gradients
-from .hta import hta, hta_input
-from .measure import OPTIONS, Measure, MeasureFunction, keyword_names
-from .random_baseline import random_baseline
-from .residual_attention_norm import (
+from .attention_norm import (
+    alti,
+    attention_norm,
     attention_norm_residual,
     attention_norm_residual_layernorm,
     globenc,
     mixing_ratio,
 )
+from .chefer import chefer
+from .entropy_attention import entropy_attention
+from .gradients import deeplift, gradient_input, hta, hta_input, integrated_gradients
+from .measure import OPTIONS, Measure, MeasureFunction, keyword_names
+from .random_baseline import random_baseline
 from .value_zeroing import value_zeroing, value_zeroing_share
 
 
@@ -132,7 +131,7 @@ def register_measure(name: str, **facts: Any) -> Callable[[MeasureFunction], Mea
     name : str
         By which `mix`, `logit_contributions`, `explain` and `faithfulness` call it.
     **facts
-        Of `Measure` and `speechmix.mixing.maps.measure_facts.MeasureFacts`: description and citation at
+        Of `Measure` and `speechmix.mixing.maps.measure_registry.MeasureFacts`: description and citation at
         least; scope, residual, cross, ...
 
     Raises

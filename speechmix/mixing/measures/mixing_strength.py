@@ -24,7 +24,7 @@ from ...adapters.delta_engine.change_propagator import ChangePropagator
 from .measure import Measure
 
 if TYPE_CHECKING:
-    from ...adapters.capture.attention_block import Block
+    from ...adapters.capture.layer_run import Block
     from .unit_positions import Units
 
 REVISION = 1  # of the definition: part of the cache key of stored maps, which hold the strengths

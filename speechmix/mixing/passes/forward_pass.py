@@ -4,49 +4,246 @@ In: items, a `MixRequest`, a `Precision`. The blocks are handled while the pass 
 each measure pooled to words at once, so that the memory beyond the plain pass is about one layer's
 maps. Every block's mixing strength is computed with them. Out: `Maps`, one for each item. Measures
 that differentiate the whole model take a pass of their own behind it.
+
+Compute the maps of one item for several objectives.
+
+In: a `Model`, an item, objectives as in `mix`. Out: `Maps` for each, as `mix` returns for that
+objective alone. What does not depend on the objective is computed once: the forward pass, whose
+graph is kept while each objective is taken back through it.
+
+Collect scores layer by layer and copy them to the host.
+
+In: each layer's scores, of all measures. Out: maps of the clips that shared a forward pass.
+
+Labels and provenance of finished maps.
 """
 
 from __future__ import annotations
 
 import itertools
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters.capture.attention_block import Block
 from ...adapters.capture.device_copy import inputs_to_device, to_host
 from ...adapters.capture.encoder_cache import store_encoder_states
 from ...adapters.capture.forward_pass import Capture
+from ...adapters.capture.layer_run import Block
 from ...adapters.delta_engine.matrix_products import MatrixProduct
-from ...adapters.generation.transducer_path import select_encoder_inputs
+from ...adapters.generation.emission_paths import select_encoder_inputs
 from ...adapters.model import Model
-from ...files.json_files import Json
+from ...errors import InputError
+from ...files.cache_keys import versions
+from ...files.json_files import Json, JsonObject
 from ...files.timing import phase
-from ..maps.map_files import write_and_reopen
+from ...inputs.words.spans import Span
+from ..maps.map_files import LayerWriter, map_path, reopen_map, write_and_reopen
 from ..maps.map_set import Maps
 from ..maps.mixing_map import MixingMap
-from ..measures.availability import check_defined
 from ..measures.gradient_pass import GradientPass
-from ..measures.measure import Measure
+from ..measures.measure import Measure, check_defined, mixing_between_layers
 from ..measures.measure_functions import find_measure
 from ..measures.mixing_strength import STRENGTH
 from ..measures.objectives import resolve_objective
 from ..measures.unit_positions import Units
-from .batches import pad_batch, pair_batch_bytes, pair_batch_size, row_batch_size
-from .heard_text import describe_unheard_text
-from .item_view import Item, View
-from .map_labels import MapLabels, check_finite_map, make_maps, map_provenance
-from .precision import Precision, inference_context
-from .request import MixRequest, ObjectiveOption
-from .requested_layers import resolve_layers, resolve_stacks
-from .score_collection import ScoresByLayer, copy_scores_to_host
+from .batches import pad_batch, pair_batch_bytes, pair_batch_size, row_batch_size, split_into_groups
+from .item_view import Item, View, describe_unheard_text, resolve_layers, resolve_stacks
+from .request import MixRequest, ObjectiveOption, Precision, inference_context
 from .view_kinds import make_view
+
+Key = tuple[str, str]  # measure and stack
+
+
+class ScoresByLayer:
+    """Layers' scores of one clip: kept on the device until the pass is over, or written to files at
+    once.
+
+    As a context manager, it removes what is unfinished when the block ends. `scores` (by measure
+    and stack) are those kept on the device, where `strengths` [W_t] (by stack) stay in any case.
+    """
+
+    def __init__(self, layers: Mapping[str, Sequence[int]], folder: Path | None):
+        self._layers, self._folder = layers, folder
+        self.scores: dict[Key, list[Tensor]] = defaultdict(list)
+        self.strengths: dict[str, list[Tensor]] = defaultdict(list)
+        self._writers: dict[Key, LayerWriter] = {}
+
+    def append(
+        self, stack: str, by_measure: Mapping[str, Tensor], strength: Tensor | None = None
+    ) -> None:
+        """Take in one layer's scores, and its mixing strength [W_t]."""
+        if strength is not None:
+            self.strengths[stack].append(strength)
+        if self._folder is None:
+            for measure, scores in by_measure.items():
+                self.scores[measure, stack].append(scores)
+            return
+        for measure, array in zip(by_measure, to_host([*by_measure.values()]), strict=True):
+            key = measure, stack
+            if key not in self._writers:
+                self._writers[key] = LayerWriter(
+                    map_path(self._folder, key), len(self._layers[stack])
+                )
+            self._writers[key].append(array)
+
+    def finish_file(self, key: Key, make_map: Callable[[np.ndarray], MixingMap]) -> MixingMap:
+        """Finish the file of a map."""
+        writer = self._writers[key]
+        return reopen_map(writer.close(make_map(writer.scores())))
+
+    def __enter__(self) -> ScoresByLayer:
+        return self
+
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for writer in self._writers.values():
+            writer.discard()
+
+
+class HostScores:
+    """What was collected of one clip, on the host: makes the map of a measure and stack.
+    `strengths` are [L, W_t] by stack."""
+
+    def __init__(
+        self,
+        collection: ScoresByLayer,
+        scores: Mapping[Key, np.ndarray],
+        strengths: Mapping[str, np.ndarray],
+    ):
+        self._collection, self._scores, self.strengths = collection, scores, strengths
+
+    def __call__(self, key: Key, make_map: Callable[[np.ndarray], MixingMap]) -> MixingMap:
+        return (
+            make_map(self._scores[key])
+            if key in self._scores
+            else self._collection.finish_file(key, make_map)
+        )
+
+
+def copy_scores_to_host(collections: Sequence[ScoresByLayer]) -> list[HostScores]:
+    """Bring the scores of all clips of a pass to the host, together."""
+    stacked_scores = [
+        {
+            **{key: torch.stack(layers) for key, layers in collection.scores.items()},
+            **_stack_strengths(collection),
+        }
+        for collection in collections
+    ]
+    arrays = iter(
+        to_host([tensor for collection in stacked_scores for tensor in collection.values()])
+    )
+    host_scores = []
+    for collection, tensors in zip(collections, stacked_scores, strict=True):
+        host_arrays = dict(zip(tensors, arrays, strict=False))
+        scores = {key: host_arrays[key] for key in collection.scores}
+        host_scores.append(
+            HostScores(
+                collection,
+                scores,
+                {stack: host_arrays["", stack] for stack in collection.strengths},
+            )
+        )
+    return host_scores
+
+
+def _stack_strengths(collection: ScoresByLayer) -> dict[Key, Tensor]:
+    """Mixing strengths [L, W_t] under keys that no measure has."""
+    return {("", stack): torch.stack(layers) for stack, layers in collection.strengths.items()}
+
+
+# Fields of a map behind its scores: targets, sources, measure, stack, layers, provenance, strength.
+MapLabels = tuple[
+    tuple[Span, ...], tuple[Span, ...], str, str, tuple[int, ...], JsonObject, np.ndarray | None
+]
+
+
+def make_maps(
+    view: View,
+    host_scores: HostScores,
+    provenance: JsonObject,
+    layers: Mapping[str, tuple[int, ...]],
+    measures: Sequence[Measure],
+    request: MixRequest,
+) -> dict[tuple[str, str], MixingMap]:
+    """Maps of the collected scores, with what is only known now: the position that predicts the
+    deciding token."""
+    tokens = view.prepared.tokens
+    if tokens is not None and tokens.deciding_index is not None:
+        provenance["deciding_position"] = tokens.deciding_index - 1
+    if view.prepared.deciding_frame is not None:
+        provenance["deciding_frame"] = view.prepared.deciding_frame
+    maps = {}
+    for measure in measures:
+        measure_provenance = (
+            {**provenance, "distance": request.distance}
+            if "distance" in measure.options
+            else provenance
+        )
+        for stack, stack_layers in layers.items():
+            strength = host_scores.strengths[stack]
+            labels = (
+                *view.labels(stack),
+                measure.name,
+                stack,
+                stack_layers,
+                dict(measure_provenance),
+                strength,
+            )
+            maps[measure.name, stack] = host_scores((measure.name, stack), _map_maker(labels))
+    return maps
+
+
+def _map_maker(labels: MapLabels) -> Callable[[np.ndarray], MixingMap]:
+    return lambda scores: check_finite_map(MixingMap(scores, *labels))
+
+
+def check_finite_map(mixing_map: MixingMap) -> MixingMap:
+    """Return a map as it is; of states that are zero, or not finite themselves, there is none."""
+    if nonfinite_layers := [
+        layer
+        for layer, scores in zip(mixing_map.layers, mixing_map.scores, strict=True)
+        if not np.isfinite(scores).all()
+    ]:
+        raise InputError(
+            f"{mixing_map.provenance['clip'] or 'prepared inputs'}: {mixing_map.measure} is not a number in "
+            "layer "
+            f"{', '.join(map(str, nonfinite_layers))} of the {mixing_map.stack} of {mixing_map.provenance['model']}. Its "
+            "states there are zero, as of "
+            "a sound that is silent throughout, or not finite, as of damaged weights: leave the "
+            "clip out, or check the model"
+        )
+    return mixing_map
+
+
+def map_provenance(
+    model: Model, view: View, request: MixRequest, precision: Precision
+) -> JsonObject:
+    """Provenance of a map, or of a decomposition."""
+    return {
+        "model": model.name,
+        "family": model.family.name,
+        "init": model.init,
+        "seed": model.seed,
+        "weights": model.fingerprint,
+        **view.provenance(),
+        "dtype": str(precision.states).removeprefix("torch."),
+        "engine": request.engine,
+        "product_dtype": str(precision.products).removeprefix("torch."),
+        **{name: getattr(request, name) for name in ("units", "pooling", "heads", "rounding")},
+        "include": list(request.include),
+        **({"between_layers": between} if (between := mixing_between_layers(model)) else {}),
+        "versions": versions(),
+    }
+
 
 # From a prepared view, the units of its stacks as they are seen, and the precision: what is told of
 # each block.
@@ -297,3 +494,47 @@ def compute_gradient_maps(
         }
         for objective_scores in labelled_scores
     ]
+
+
+# What a measure makes of all objectives at once is in memory: of integrated gradients the states'
+# gradients of each.
+_OBJECTIVES_PER_PASS = 32
+
+
+def mix_objectives(
+    model: Model, item: Item, objectives: Sequence[ObjectiveOption], measure: str, **options: Any
+) -> list[Maps]:
+    """Return the maps of one measure for each of P objectives.
+
+    The measure must have an objective and the model a head; the options are those of `mix` that
+    decide scores. Errors as in `mix`.
+    """
+    request = MixRequest.of({**options, "measures": measure})
+    precision, view = Precision.of(model, request), make_view(model, item, request)
+    layers = resolve_layers(model, resolve_stacks(model, [view], request), request)
+    for stack in layers:
+        check_defined(find_measure(measure), model.stacks[stack])
+    view.prepare(model.capabilities.prepared_stacks)
+    units: dict[str, Units] = {}
+
+    def on_block(block: Block) -> None:
+        if block.stack.name not in units:
+            units[block.stack.name] = view.units(block)
+
+    run_forward(model, [view], tuple(layers), on_block, request, precision)
+    gradient_arguments = (
+        units,
+        map_provenance(model, view, request, precision),
+        layers,
+        request,
+        precision,
+    )
+    maps = []
+    for objective_group in split_into_groups(objectives, _OBJECTIVES_PER_PASS):
+        maps += [
+            Maps(objective_maps)
+            for objective_maps in compute_gradient_maps(
+                model, view, *gradient_arguments, objective_group
+            )
+        ]
+    return maps

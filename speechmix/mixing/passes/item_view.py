@@ -1,4 +1,13 @@
-"""View: model inputs of one item, and the spans that are rows and columns."""
+"""View: model inputs of one item, and the spans that are rows and columns.
+
+Whether a model writes the text of a clip, from the states of the forward pass that its maps are of.
+
+In: the output of the pass. Out: a note where a CTC model's likeliest letters are another text, or
+where a decoder that is fed the text finds other tokens much likelier. In a recording that is too
+soft, say, the model recognises nothing, and no share in its maps would show it.
+
+Which stacks and layers a request names.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +15,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...adapters.capture.attention_block import Block
+import torch
+from torch import Tensor
+
+from ...adapters.binding.output_head import head_projection
+from ...adapters.capture.layer_run import Block
 from ...adapters.generation.audio_prompt import describe_prompt_and_answer
-from ...adapters.generation.decoder_text_generation import (
-    can_generate_text,
-    generated_text_key,
-)
 from ...adapters.generation.model_inputs import PreparedInputs
+from ...adapters.generation.text_tokens import can_generate_text, generated_text_key
 from ...adapters.model import Model
-from ...adapters.transformers_types import Inputs
+from ...adapters.transformers_types import Inputs, ModelOutput
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
+from ...inputs.words.multipart_words import join_words
 from ...inputs.words.spans import Span
-from ...inputs.words.unit_roles import role_units
+from ...inputs.words.transcript_accuracy import MAX_ERROR_RATE, character_error_rate
+from ...inputs.words.unit_tiers import role_units
 from ..measures.unit_positions import Units
-from .request import MixRequest
-from .requested_spans import parse_spans
+from .request import MixRequest, parse_spans
 
 Item = Clip | Sentence | str | Inputs
 
@@ -216,3 +227,120 @@ class View(ABC):
         if not rows:
             raise InputError(f"{self.item.name}: the target word has no unit in the {stack}")
         return rows
+
+
+# Nats a token by which other tokens may be likelier than the text's. The bundled Whisper, on its own clips: at most
+# 0.3, with another clip's text 2.1 and more; Whisper tiny.en on recorded commands: at most 0.6, and 3.0 and more. Capitals
+# that the model would not write cost as much, so the likeliest tokens have to be other words, too.
+_MAX_LOST_NATS = 1.5
+
+
+def describe_unheard_text(
+    model: Model, view: View, output: ModelOutput, row: int, stacks: Sequence[str]
+) -> str | None:
+    """Say what the model writes instead of the clip's text; None if it writes most of it, or none
+    is known.
+
+    The model is in use, in the precision of `output`, which it made without its head; `row` is the
+    item's index in the pass.
+    """
+    clip, states = view.item, getattr(output, "last_hidden_state", None)
+    if model.init != "trained" or model.tokenizer is None or not isinstance(clip, Clip):
+        return None
+    text = clip.text or join_words(clip.spoken_words)
+    if not text or states is None:
+        return None
+    head = head_projection(model)
+    if not isinstance(head, torch.nn.Linear):
+        return None
+    if type(model.module).__name__.endswith("ForCTC"):
+        transcript = _read_letters(model, head, states[row])
+        if character_error_rate(text, transcript, clip.language) <= MAX_ERROR_RATE:
+            return None
+        what = f"writes {transcript[:60]!r}" if transcript else "writes nothing"
+        return f"{what} of a sound whose text is {text[:60]!r}"
+    if (
+        model.capabilities.decoding != "cross-attention"
+        or model.prefix.task != "transcribe"
+        or not {"decoder", "cross"} & set(stacks)
+    ):
+        return None
+    nats, likeliest_text = _compare_tokens(model, view, head, states[row])
+    if nats <= _MAX_LOST_NATS:
+        return None
+    if character_error_rate(text, likeliest_text, clip.language) <= MAX_ERROR_RATE:
+        return None
+    return (
+        f"finds other tokens likelier than those of the text {text[:60]!r} (by {nats:.1f} nats a token, expected "
+        f"at most {_MAX_LOST_NATS})"
+    )
+
+
+def _read_letters(model: Model, head: torch.nn.Linear, states: Tensor) -> str:
+    ids = head(states).argmax(dim=-1).tolist()
+    text: str = model.tokenizer.decode(ids).strip()
+    return text
+
+
+def _compare_tokens(
+    model: Model, view: View, head: torch.nn.Linear, states: Tensor
+) -> tuple[float, str]:
+    """Mean difference of log-probability between the likeliest token and the text's, each behind the
+    text's tokens before it, and the text of the likeliest tokens; 0 where no text was given."""
+    tokens = view.prepared.tokens
+    if tokens is None or view.prepared.generated_text is not None:
+        return 0.0, ""
+    kinds = tokens.kinds[: len(tokens.ids)]
+    indices = [index for index, kind in enumerate(kinds) if kind == "token"]
+    if not indices:
+        return 0.0, ""
+    logits = head(states[[index - 1 for index in indices]]).float()
+    ids = torch.tensor([tokens.ids[index] for index in indices], device=logits.device)
+    nats = (logits.amax(dim=-1) - logits.gather(1, ids[:, None])[:, 0]).mean()
+    likeliest_text = model.tokenizer.decode(
+        logits.argmax(dim=-1).tolist(), skip_special_tokens=True
+    )
+    return float(nats), likeliest_text.strip()
+
+
+def resolve_stacks(model: Model, views: Sequence[View], request: MixRequest) -> tuple[str, ...]:
+    """Requested stacks in the model's order; by default those that the items reach, which must be
+    the same."""
+    if request.stacks is not None:
+        unknown_stacks = set(request.stacks) - set(model.stacks)
+        if unknown_stacks or not request.stacks:
+            raise InputError(
+                f"{model.name} has the stacks {list(model.stacks)}; asked for "
+                f"{sorted(set(request.stacks))}"
+            )
+        return tuple(name for name in model.stacks if name in request.stacks)
+    reachable_stacks = {
+        tuple(
+            name
+            for name in model.stacks
+            if name == "encoder" or "encoder" not in model.stacks or view.has_decoder_input
+        )
+        for view in views
+    }
+    if len(reachable_stacks) > 1:
+        raise InputError(
+            "clips with and without text cannot share a forward pass: say stacks=, or "
+            "clips_at_once=1"
+        )
+    return reachable_stacks.pop()
+
+
+def resolve_layers(
+    model: Model, stacks: Sequence[str], request: MixRequest
+) -> dict[str, tuple[int, ...]]:
+    """Requested layers, by stack."""
+    layers = request.layers
+    if layers is None:
+        return {stack: tuple(range(len(model.stacks[stack]))) for stack in stacks}
+    min_layers = min(len(model.stacks[stack]) for stack in stacks)
+    if not layers or not all(layer in range(min_layers) for layer in layers):
+        raise InputError(
+            f"layers={list(layers)}: layers are counted from 0; {', '.join(stacks)} have 0 to "
+            f"{min_layers - 1}"
+        )
+    return {stack: tuple(sorted({int(layer) for layer in layers})) for stack in stacks}

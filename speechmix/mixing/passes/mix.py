@@ -21,7 +21,7 @@ from ...adapters.model import Model
 from ...adapters.transformers_types import Inputs
 from ...errors import AlignmentError, InputError, SpeechmixError
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.sound_segments import SegmentOption
+from ...inputs.clips.segments import SegmentOption
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.spans import Span
 from ..maps.map_files import map_folders
@@ -29,9 +29,7 @@ from ..maps.map_set import Maps
 from .batches import clips_per_pass, prefetch_inputs, split_batch, split_into_groups
 from .forward_pass import compute_maps
 from .item_view import Item
-from .precision import Precision
-from .request import MixRequest, ObjectiveOption, Targets, as_unique_tuple
-from .requested_spans import segment_item
+from .request import MixRequest, ObjectiveOption, Precision, Targets, as_unique_tuple, segment_item
 
 
 def mix(

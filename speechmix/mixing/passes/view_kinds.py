@@ -4,31 +4,123 @@ In: one item of `mix`. Out: a `View`, by `make_view`; a clip, a text and prepare
 their view alone. A `Span` (inputs) is one labelled unit; a view says which of them are a stack's
 targets and sources; a measure's `Units` (measures) are those as bare ranges of positions. The
 encoder's side is words, frames, tokens or given spans; the decoder's side is its tokens.
+
+Prepared inputs: tensors that somebody else made of one clip or text, checked, with the tokens
+that they hold.
+
+In: tensors by the name of the module's argument. Out: `PreparedInputs`, and a hash of all that it holds.
+
+The mask of a masked language model in the place of a sentence's target word.
+
+In: a model and a sentence with a target. Out: the sentence that the model reads, and what is read
+at the mask. A masked model that reads its target copies it; what it predicts from context is seen
+behind the mask alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ...adapters.generation.decoder_text_generation import (
-    generate_text,
-)
+import torch
+
+from ...adapters.generation.audio_prompt import locate_audio_tokens
 from ...adapters.generation.greedy_generation import feed_generated_text, provided_decoder_text
+from ...adapters.generation.model_inputs import HashedInputs, PreparedInputs
+from ...adapters.generation.text_tokens import MASK, generate_text
+from ...adapters.generation.token_sequence import Tokens
 from ...adapters.model import Model
 from ...adapters.transformers_types import Inputs
 from ...errors import InputError
+from ...files.cache_keys import digest
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.cue_and_target import cue_to_json
-from ...inputs.words.sentence_word import TextWord
+from ...inputs.words.multipart_words import make_word_request, refuse_multipart_word
 from ...inputs.words.timed_words import Word
 from ...inputs.words.unit_tiers import tiers_to_json
+from ...inputs.words.word_lookup import TextWord
+from ..measures.token_objectives import Objective
 from .item_view import Item, View
-from .prepared_inputs import check_prepared_inputs, inputs_fingerprint
-from .request import AUDIO_UNITS, TEXT_UNITS, MixRequest
-from .requested_spans import audio_spans, spans_at_positions
+from .request import (
+    AUDIO_UNITS,
+    TEXT_UNITS,
+    MixRequest,
+    ObjectiveOption,
+    audio_spans,
+    spans_at_positions,
+)
+
+
+def check_prepared_inputs(inputs: Inputs, model: Model) -> PreparedInputs:
+    """Prepared inputs of one clip or text, checked, with their tokens."""
+    tensors = {name: torch.as_tensor(value) for name, value in inputs.items()}
+    _check_inputs(tensors, model)
+    prepared = PreparedInputs(
+        tensors, audio_hash=inputs.audio_hash if isinstance(inputs, HashedInputs) else None
+    )
+    if "input_ids" in tensors:
+        ids = _list_ids(tensors["input_ids"])
+        mask = tensors["attention_mask"][0].tolist() if "attention_mask" in tensors else None
+        tokens = Tokens.from_ids(ids, model.tokenizer, mask=mask)
+        if model.capabilities.stack_by_side.get("text") == "encoder":
+            prepared.source_tokens = tokens
+        else:
+            prepared.tokens = tokens
+        if model.capabilities.has_audio_tokens:
+            prepared.audio_tokens = locate_audio_tokens(model, ids)
+    if "decoder_input_ids" in tensors:
+        prepared.tokens = Tokens.from_ids(
+            _list_ids(tensors["decoder_input_ids"]), model.tokenizer, label_offset=1
+        )
+    return prepared
+
+
+def _list_ids(ids: torch.Tensor) -> list[int]:
+    """List the ids [1, T], or the first of several codebooks [1, T, C], which is the text's."""
+    result: list[int] = (ids[0] if ids.ndim == 2 else ids[0, :, 0]).tolist()
+    return result
+
+
+def _check_inputs(tensors: Mapping[str, torch.Tensor], model: Model) -> None:
+    batch_sizes = {name: len(tensor) for name, tensor in tensors.items()}
+    if not tensors or set(batch_sizes.values()) != {1}:
+        raise InputError(
+            f"prepared inputs should hold one clip, a batch of 1; found {batch_sizes or 'nothing'}"
+        )
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise InputError(f"prepared input {name!r} holds NaN or infinity")
+    expected = model.family.tiny_inputs(model.config)
+    main_input = next(iter(expected))
+    if (
+        main_input not in tensors
+        or tensors[main_input].is_floating_point() != expected[main_input].is_floating_point()
+    ):
+        number_kind = "floating-point" if expected[main_input].is_floating_point() else "whole"
+        types = ", ".join(f"{name} ({tensor.dtype})" for name, tensor in tensors.items())
+        raise InputError(
+            f"{model.name} takes {main_input!r} as {number_kind} numbers; found {types}"
+        )
+
+
+def inputs_fingerprint(inputs: Inputs) -> str:
+    """Hash of prepared inputs: names, types, shapes and every number."""
+    tensors = {
+        name: torch.as_tensor(value).detach().cpu().contiguous() for name, value in inputs.items()
+    }
+    value_hashes = {
+        name: hashlib.blake2b(tensor.view(-1).view(torch.uint8).numpy().data)
+        for name, tensor in tensors.items()
+    }
+    return digest(
+        {
+            name: [str(tensor.dtype), list(tensor.shape), value_hashes[name].hexdigest()]
+            for name, tensor in tensors.items()
+        }
+    )[:16]
 
 
 def make_view(model: Model, item: Item, request: MixRequest) -> View:
@@ -201,3 +293,67 @@ def _multipart_words(item: Clip | Sentence) -> dict[str, list[int]]:
     words: Sequence[Word | TextWord] = item.words or ()
     word_indices = [index for index, word in enumerate(words) if word.pieces]
     return {"in_pieces": word_indices} if word_indices else {}
+
+
+def is_masked_model(model: Model) -> bool:
+    """Whether a model reads a text whose target may be masked."""
+    has_mask = getattr(model.tokenizer, "mask_token", None) is not None
+    return has_mask and model.output_kind == "masked"
+
+
+def replace_target_by_mask(sentence: Sentence) -> tuple[Sentence, ObjectiveOption | None]:
+    """The sentence with a mask for the target, and the spelling (two, with a foil) that is read
+    there."""
+    if not isinstance(sentence.target, int):
+        return sentence, None
+    target = sentence.words[sentence.target]
+    if target.text == MASK:
+        return sentence, "log_probability"
+    refuse_multipart_word(target, "a mask in its place", where=sentence.name or sentence.text)
+    text = getattr(sentence, target.part)
+    masked_text = {target.part: text[: target.start] + MASK + text[target.stop :]}
+    cue = make_word_request(sentence.words, sentence.cue_words) if sentence.cue_words else None
+    spellings = (target.text,) if sentence.foil is None else (target.text, sentence.foil)
+    return sentence.replace(**masked_text, cue=cue, target=sentence.target, foil=None), spellings
+
+
+def mask_target(
+    model: Model, item: Item, objectives: Sequence[ObjectiveOption | Objective]
+) -> tuple[Item, list[ObjectiveOption | Objective]]:
+    """Return the item with its target masked and the objectives that are read there, where a masked
+    model predicts the target.
+
+    Only a `Sentence` with a target changes, and only if the model has a mask token. "auto",
+    "logit", "contrast" or spellings read the target, so that it is masked. Position numbers and
+    functions read the text unchanged; together with one of the former they read the masked text.
+
+    Examples
+    --------
+    A model without a mask token, or an item without a target, leaves both as they are.
+    """
+    reads_target = [_reads_target(objective) for objective in objectives]
+    if not (isinstance(item, Sentence) and any(reads_target) and is_masked_model(model)):
+        return item, list(objectives)
+    masked, spellings = replace_target_by_mask(item)
+    if masked is item or spellings is None:  # no target, or the mask itself
+        return item, list(objectives)
+    mask_objectives: dict[str, ObjectiveOption] = (
+        {"auto": spellings, "logit": spellings[:1]} if isinstance(spellings, tuple) else {}
+    )
+    if item.foil is not None:
+        mask_objectives["contrast"] = spellings
+    return masked, [
+        mask_objectives.get(objective, objective) if isinstance(objective, str) else objective
+        for objective in objectives
+    ]
+
+
+def _reads_target(objective: object) -> bool:
+    """Whether an objective is a name or a spelling: then what it reads is the target."""
+    if isinstance(objective, str):
+        return True
+    return (
+        isinstance(objective, Sequence)
+        and len(objective) > 0
+        and all(isinstance(word, str) for word in objective)
+    )

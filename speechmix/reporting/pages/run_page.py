@@ -3,14 +3,30 @@
 In: a finished run, its folder, or a `Study` of it. Out: in the run's folder one HTML page, the
 figures as PNG and PDF, the headline as Markdown, LaTeX and CSV, and the statistics layer by layer
 as CSV.
+
+Name a run by what was scored: its models and clips.
+
+Explain the words that a page uses, in a list below its summary.
+
+In: the first screen, title and parts of a page. Out: the first screen with the explanations of
+those words that the page uses, and no others.
+
+Say how the clips of a run were chosen from a corpus, with counts and reasons.
+
+In: a `StoredRun` whose page description holds the counts of the selection
+(`french.stage_counts.read_selection_metadata`). Out: a sentence for the first screen and a part of the page;
+nothing for a run of clips that were not chosen from a corpus.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -21,38 +37,313 @@ from ...extension import find_hook, load_with_places
 from ...files.text_files import write_csv
 from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
-from ...runs.results.open_run import STOPPED, StoredRun, open_run
-from ...runs.results.run_state import RUNNING
-from ...runs.results.scored_models import scored_models
-from .check_sections import BOUNDARIES, LENGTH_ALONE, MEASURE_AGREEMENT
+from ...runs.results.open_run import STOPPED, StoredRun, open_run, scored_models
+from ...runs.results.run_folder import RUNNING
+from ..plots.figure_style import model_name, shorten_text
 from .cue_need_sentences import short_answers
-from .html_page import FirstScreen, render_page
-from .page_sections import PageContent, PageParts
-from .page_title import default_title, describe_run
-from .page_words import add_page_words
+from .html_page import FirstScreen, Item, Part, Picture, SortableTable, TermList, render_page
+from .page_sections import PageContent, PageParts, PageSection
 from .result_sections import (
     ABLATION,
     ALL_CLIPS,
+    BOUNDARIES,
     CLIP_CARDS,
     CONTRIBUTION,
     CONTROL,
     CONTROLS,
+    LENGTH_ALONE,
+    MEASURE_AGREEMENT,
     PROVENANCE,
     SENTENCES,
     SKIPPED,
     TRANSCRIPTION,
 )
-from .result_sentences import adjacent_cue_sentence, format_count
-from .selection_section import SELECTION, selection_sentence
+from .result_sentences import adjacent_cue_sentence, format_count, join_names
 from .study_clips import clip_cards
 from .study_figures import FigureSections, draw_need_figures
 from .study_results import Study
-from .table_export import latex_table, markdown_table
-from .table_format import format_contribution_table
+from .table_format import format_contribution_table, latex_table, markdown_table
 from .transcription import transcription_warnings
 
 if TYPE_CHECKING:
     from ...runs.scored_run import Run
+
+
+_MAX_NAMED_MODELS = 3
+
+
+def describe_run(run: StoredRun) -> str:
+    """Name the models and the clips of a run, such as "whisper-small and xlsr: 24 clips"."""
+    names = list(dict.fromkeys(model_name(model.name) for model in scored_models(run)))
+    models = f"{len(names)} models" if len(names) > _MAX_NAMED_MODELS else ""
+    models = models or (join_names(names) if names else "no model")
+    texts = run.clips["text"].fillna("").tolist() if "text" in run.clips else []
+    if len(run.clips) != 1 or not texts[0]:
+        return f"{models}: {format_count(len(run.clips), 'clip')}"
+    return f"{models}: “{shorten_text(texts[0], 60)}”"
+
+
+def default_title(run: StoredRun) -> str:
+    """Return the title of a page that was given none."""
+    return f"Context mixing in {describe_run(run)}"
+
+
+# Word: (pattern that finds it on the page, explanation). In the order of the list.
+_WORDS = {
+    "homophony": (
+        r"homophon",
+        "Words with different spellings sound the same, such as French lettre and lettres.",
+    ),
+    "pair": (
+        r"\b(of|share) (a|the) pair\b|\beach pair\b",
+        "Two clips of one sentence that differ in one property, such as singular and plural.",
+    ),
+    "cue": (
+        r"\bcue\b",
+        "The word whose contribution to the target is measured. A left cue is before the target; a "
+        "right cue is after it.",
+    ),
+    "target": (
+        r"\btarget\b",
+        "The word that receives the contribution. Its other spelling, if there is one, is the foil.",
+    ),
+    "contribution": (
+        r"\bcontribut",
+        "Inside the model, vectors represent each word. A measure estimates how much each word "
+        "contributes to the target's vector, the target itself included. These shares add up to "
+        "100 %. The contribution of the cue is its share.",
+    ),
+    "Value Zeroing": (
+        r"\bvalue.zeroing\b",
+        "A measure of contribution. In each layer, a word passes information to other words through "
+        "its value vectors. Value Zeroing sets those of one word to zero in one layer. It measures how "
+        "much the target's vector changes.",
+    ),
+    "encoder, decoder, cross-attention (stack)": (
+        r"\b(encoder|decoder|cross-attention|stacks?)\b",
+        "The encoder processes the sound. The decoder writes the text. Through cross-attention, the "
+        "decoder reads the output of the encoder. Each is a stack of layers: steps that compute new "
+        "vectors from those of the step before. A CTC model has an encoder only. It predicts a letter, "
+        "or none, for each short stretch of sound.",
+    ),
+    "untrained twin": (
+        r"\b(untrained|twins?)\b",
+        "A model of the same architecture as the trained model, with random weights.",
+    ),
+    "ablation": (
+        r"\bablat",
+        "To ablate the cue, its value vectors are set to zero in the layers of a stack. Then these "
+        "layers pass no information from the cue to other words. If spelling needs the cue there, "
+        "spelling accuracy falls.",
+    ),
+    "spelling accuracy": (
+        r"\bspelling accuracy\b",
+        "The % of clips in which the model prefers the target to its other spelling.",
+    ),
+    "margin, nat": (
+        r"\b(margin|nats?)\b",
+        "The margin is log p(target) − log p(other spelling). p is the model's probability. The unit "
+        "of log p is the nat. 1 nat is a factor of 2.7.",
+    ),
+    "mixing strength": (
+        r"\bmixing strength\b",
+        "How much the target's vector changes if a layer passes nothing from other words to it, "
+        "relative to the size of the vector.",
+    ),
+    "group": (
+        r"\bgroups?\b",
+        "Clips that belong together, such as those of one speaker or one pair. They are not "
+        "independent, so each group counts as one observation.",
+    ),
+    "deciding position": (
+        r"\bdeciding position\b",
+        "A model writes text in tokens: letters or parts of words. The deciding position predicts the "
+        "first token in which the two spellings differ.",
+    ),
+    "probe": (
+        r"\bprobes?\b",
+        "A classifier that predicts a label, such as singular or plural, from the model's vectors.",
+    ),
+    "source": (
+        r"\bsources?\b",
+        "A word that contributes to another word: a spoken word (a stretch of the sound), or a word "
+        "that the model has already written.",
+    ),
+    "fill": (
+        r"\bfills?\b",
+        "What replaces a source that is removed: in the sound, silence or noise, for example; in the "
+        "text, a space or another token. Or the word is deleted from the text.",
+    ),
+}
+
+
+def add_page_words(first: FirstScreen, title: str, page_sections: Sequence[Part]) -> FirstScreen:
+    """Add explanations of the words that a page uses to its first screen.
+
+    Examples
+    --------
+    >>> add_page_words(FirstScreen(), "A run", [("Figures", ["Dashed: untrained twins."])]).words
+    {'untrained twin': 'A model of the same architecture as the trained model, with random weights.'}
+    """
+    first_items = [first.figure, first.clip]
+    texts = [title, *first.notes, *first.warnings, *first.answer]
+    texts += [text for item in first_items if item is not None for text in _item_texts(item)]
+    for heading, items in page_sections:
+        texts += [heading, *(text for item in items for text in _item_texts(item))]
+    page_text = "\n".join(texts)
+    words = {
+        word: explanation
+        for word, (pattern, explanation) in _WORDS.items()
+        if re.search(pattern, page_text, re.IGNORECASE)
+    }
+    return replace(first, words=words)
+
+
+def _item_texts(item: Item) -> Iterator[str]:
+    """Yield the texts of an item that a reader sees."""
+    if isinstance(item, str):
+        yield item
+    elif isinstance(item, TermList):
+        yield from item.terms
+        yield from item.terms.values()
+    elif isinstance(item, Picture):
+        yield item.caption
+    elif isinstance(item, (pd.DataFrame, SortableTable)):
+        table = item.table if isinstance(item, SortableTable) else item
+        yield from map(str, table.columns)
+        for name in table:
+            if table[name].dtype.kind == "O":
+                yield from map(str, table[name].unique())
+    else:
+        for name in ("heading", "summary", "text"):
+            yield str(getattr(item, name, ""))
+
+
+_TITLE = "How the clips were chosen"
+_KEPT_OUTCOME = "kept"
+_STEP_PHRASES = {  # stage and unit: what is counted, and what is left after the stage
+    ("mine", "clips"): ("Rows of the corpus", "with a cue and a target"),
+    ("mine", "pairs"): ("Pairs of cue and target in them", "that can be used"),
+    ("align", "clips"): ("Rows with such a pair", "with word times"),
+    ("select", "pairs"): ("Pairs of cue and target", "chosen as clips"),
+}
+_INTRODUCTION = (
+    "A row of the corpus can hold several pairs of cue and target. Each chosen pair becomes a clip. "
+    "If models are named as a reason, only clips were chosen in which all models spell cue and "
+    "target correctly. The results hold for such clips, not for the whole corpus."
+)
+_RATES_NOTE = "Error rates of each model: over all transcribed clips, and over the scored clips."
+
+
+def selection_sentence(run: StoredRun) -> str:
+    """Say how many clips of a corpus were chosen; "" for a run that was not chosen from a
+    corpus."""
+    outcomes_by_step = _outcome_counts(run)
+    if ("mine", "clips") not in outcomes_by_step:
+        return ""
+    rows = outcomes_by_step["mine", "clips"]
+    text = (
+        f"Of {format_count(sum(rows.values()), 'row')} of the corpus, {rows.get(_KEPT_OUTCOME, 0)} "
+        "have a cue and a target."
+    )
+    if ("select", "pairs") in outcomes_by_step:
+        pairs = outcomes_by_step["select", "pairs"]
+        text += (
+            f" Of {format_count(sum(pairs.values()), 'pair')} of cue and target, "
+            f"{pairs.get(_KEPT_OUTCOME, 0)} were chosen."
+        )
+    return f"{text} See “{_TITLE}”."
+
+
+def _selection_items(content: PageContent) -> list[Item]:
+    """Return a table of the stages, and error rates of all transcribed clips and of the scored
+    ones."""
+    run = content.run
+    outcomes_by_step = _outcome_counts(run)
+    if not outcomes_by_step:
+        return []
+    rows = [
+        _stage_row(*_STEP_PHRASES[step], outcomes) for step, outcomes in outcomes_by_step.items()
+    ]
+    skipped = {str(row["clip"]) for row in run.skipped} - set(run.clips["clip"])
+    reasons = [str(row["reason"]) for row in run.skipped if str(row["clip"]) in skipped]
+    scored = {_KEPT_OUTCOME: len(run.clips), **Counter(reasons)}
+    rows.append(_stage_row("Clips", "scored", scored))
+    items: list[Item] = [_INTRODUCTION, pd.DataFrame(rows)]
+    if len(rates := _error_rates(run)):
+        items += [_RATES_NOTE, rates]
+    return items
+
+
+def _error_rates(run: StoredRun) -> pd.DataFrame:
+    """Tabulate by model the error rates (%) of all transcribed clips and of the scored ones."""
+    scored_rates = _scored_error_rates(run)
+    rows = []
+    for model_counts in _selection(run).get("models", ()):
+        name = str(model_counts["model"])
+        rate = scored_rates.get(name)
+        rows.append(
+            {
+                "model": name,
+                "clips transcribed": int(model_counts["transcribed_clips"]),
+                "word error rate (%)": float(model_counts["transcribed_wer_percent"]),
+                "character error rate (%)": float(model_counts["transcribed_cer_percent"]),
+                "clips scored": "" if rate is None else str(rate[0]),
+                "character error rate of these (%)": float("nan")
+                if rate is None
+                else 100 * rate[1],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _scored_error_rates(run: StoredRun) -> dict[str, tuple[int, float]]:
+    """Return the number of scored clips and their mean character error rate for each trained
+    model."""
+    if not len(run.transcripts):
+        return {}
+    rates_by_model = run.transcripts.groupby("model", sort=False)["character_error_rate"]
+    return {str(model): (len(rates), float(rates.mean())) for model, rates in rates_by_model}
+
+
+def _selection(run: StoredRun) -> Mapping[str, Any]:
+    return run.description.get("selection") or {}
+
+
+def _outcome_counts(run: StoredRun) -> dict[tuple[str, str], dict[str, int]]:
+    """Return the outcomes of each stage with their counts, in the order of the stages."""
+    outcomes_by_step: dict[tuple[str, str], dict[str, int]] = {}
+    for stage, unit, outcome, count in _selection(run).get("stages", ()):
+        if (stage, unit) in _STEP_PHRASES:
+            outcomes_by_step.setdefault((stage, unit), {})[str(outcome)] = int(count)
+    return {step: outcomes_by_step[step] for step in _STEP_PHRASES if step in outcomes_by_step}
+
+
+def _stage_row(unit: str, result: str, outcomes: Mapping[str, int]) -> dict[str, object]:
+    dropped = {outcome: count for outcome, count in outcomes.items() if outcome != _KEPT_OUTCOME}
+    return {
+        "step": f"{unit} {result}",
+        "before": sum(outcomes.values()),
+        "after": outcomes.get(_KEPT_OUTCOME, 0),
+        "skipped": sum(dropped.values()),
+        "reasons": _list_reasons(dropped),
+    }
+
+
+def _list_reasons(dropped: Mapping[str, int], max_reasons: int = 8) -> str:
+    """List reasons with their counts, the most frequent first."""
+    sorted_reasons: Sequence[tuple[str, int]] = sorted(dropped.items(), key=lambda item: -item[1])
+    other_count = sum(count for _, count in sorted_reasons[max_reasons:])
+    return "; ".join(
+        [
+            *(f"{count} {reason}" for reason, count in sorted_reasons[:max_reasons]),
+            *([f"{other_count} for other reasons"] if other_count else []),
+        ]
+    )
+
+
+SELECTION = PageSection(_TITLE, _selection_items)
+
 
 _NO_CUE = (
     "No clip has both a cue and a target, so there is no cue contribution. The maps of the clips show "

@@ -18,9 +18,8 @@ from ...adapters.families.capabilities import stack_phrase
 from ...alignment.alignment_result import without_calibration_note
 from ...errors import SpeechmixError
 from ...inputs.clips.clip import Clip
-from ...inputs.words.cue_and_target import cue_words
-from ...inputs.words.labels_in_sentences import number_repeated
-from ...mixing.maps.measure_facts import measure_label
+from ...inputs.words.cue_and_target import cue_words, number_repeated
+from ...mixing.maps.measure_registry import measure_label
 from ...runs.results.open_run import StoredRun
 from ...runs.results.stored_clips import (
     Maps,
@@ -30,9 +29,8 @@ from ...runs.results.stored_clips import (
     read_stored_clip,
 )
 from ..plots.figure_style import model_name
-from .clip_card import ClipCard, clip_card
+from .clip_card import ClipCard, clip_card, model_label
 from .html_page import SortableTable
-from .map_encoding import model_label
 from .study_results import Study
 from .transcription import model_transcripts
 

@@ -3,6 +3,8 @@
 In: a run's folder (`runs.results.open_run.open_run`), and what makes its clips groups. Out: a `Study`, a
 value whose attributes are what tables, figures and page are made of. Nothing here writes or draws,
 and nothing above reads the folder again.
+
+Group the clips of a run that belong together, and find copies of one recording.
 """
 
 from __future__ import annotations
@@ -14,13 +16,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from ...evaluation.statistics.group_sentences import describe_groups
 from ...evaluation.statistics.grouped_means import TableRow, select_cells
+from ...evaluation.statistics.groups import assign_groups, describe_groups
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.results.tidy_tables import AFTER_TARGET
-from ..plots.paper_figure_data import AS_PUBLISHED_ROWS
-from .clip_groups import add_clip_groups
-from .cue_need_tables import need_table, trained_ablations
+from ..plots.cue_tables import AS_PUBLISHED_ROWS
+from .cue_need_sentences import need_table, trained_ablations
 from .study_tables import (
     ablation_table,
     clip_values,
@@ -33,6 +34,30 @@ from .study_tables import (
 
 if TYPE_CHECKING:
     from ...runs.scored_run import Run
+
+
+def add_clip_groups(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
+    """Add to a clip table the group of each clip, and `content`, the first clip with the same
+    sound.
+
+    `attrs["ties"]` says what the clips of a group share. `group` is the column that says which
+    clips are drawn as one; by default `assign_groups` finds them. InputError if there is no such
+    column, or two that may be meant.
+    """
+    groups, ties = assign_groups(clips, group)
+    clips = clips.assign(group=groups, content=_first_copies(clips))
+    clips.attrs["ties"] = ties
+    return clips
+
+
+def _first_copies(clips: pd.DataFrame) -> pd.Series:
+    """Return for each clip the first clip with the same sound and words: a copy adds no
+    evidence."""
+    columns = [name for name in ("sound", "text", "cue", "target", "foil", "side") if name in clips]
+    if "sound" not in columns:
+        return clips["clip"]
+    first = clips.groupby(columns, sort=False, dropna=False)["clip"].transform("first")
+    return first.where(clips["sound"].fillna("").ne(""), clips["clip"])
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ the size it has in a paper.
 | `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
 | `blank_out_figure`, `deletion_figure` | texts: rank correlations of `blank_out`, layers by measures; `deletion_curves` |
 | `decision_map`, `decision_heat_map` | what a decision loses with each word: all stacks, or one (of a `DecisionMap`) |
-| `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.mixing_paths.Routes`) |
+| `routes_figure` | the strongest routes through the layers to one row (of `speechmix.mixing.maps.composition.Routes`) |
 | `alignment_head_map` | errors of word boundaries by layer and head (of `speechmix.alignment_heads`) |
 | `look_ahead_figure` | what a word loses without what comes later, over the delay and by layer (of `speechmix.look_ahead`) |
 | `lens_panel`, `lens_curve_panel` | margins and text of each layer (`speechmix.lens`); over clips (`speechmix.lens_curves`) |
@@ -51,14 +51,13 @@ from .clip_overview import clip_figure
 from .coloured_tokens import coloured_tokens
 from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
+from .cue_tables import published_contributions, published_probing
 from .decision_maps import decision_heat_map, decision_map
 from .distributions import clip_distribution, distribution_figure
 from .head_grids import head_grid
-from .map_figures import heat_map, layer_grid
+from .map_figures import difference_map, heat_map, layer_grid, sound_and_map, timed_map
 from .model_panels import model_panels
-from .paper_figure_data import published_contributions, published_probing
 from .route_figures import routes_figure
-from .timed_maps import difference_map, sound_and_map, timed_map
 
 __all__ = [
     "clip_distribution",

@@ -17,8 +17,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.whole_files import whole_file
-from ...inputs.words.cue_and_target import cue_words
-from ...inputs.words.labels_in_sentences import number_repeated
+from ...inputs.words.cue_and_target import cue_words, number_repeated
 from ...inputs.words.spans import Span
 from ...mixing.maps.composition import encoder_source_count
 from ...mixing.maps.mixing_map import MixingMap

@@ -14,10 +14,16 @@ import numpy as np
 import pandas as pd
 
 from ...evaluation.statistics.grouped_means import distinct_keys, select_cells
-from .cue_tables import clip_count_text, select_cue_rows, target_rows_title
-from .curve_tables import clip_group_means, curve_table
+from .cue_tables import (
+    PUBLISHED_CLIP,
+    clip_count_text,
+    clip_group_means,
+    curve_table,
+    matching_published_contributions,
+    select_cue_rows,
+    target_rows_title,
+)
 from .figure_style import LINE_COLORS
-from .paper_figure_data import PUBLISHED_CLIP, matching_published_contributions
 
 _MAX_SINGLE_UNITS = 10
 _STRENGTH_COLUMN = "mixing_strength"  # column of a run's table of contributions

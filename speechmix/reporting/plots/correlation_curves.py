@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...errors import InputError
-from ...mixing.maps.measure_facts import measure_label
+from ...mixing.maps.measure_registry import measure_label
+from .cue_tables import read_published_data
 from .figure_style import (
     CUE_COLOR,
     LABEL_SIZE,
@@ -30,7 +31,6 @@ from .figure_style import (
     style_layer_axis,
     wrap_text,
 )
-from .paper_figure_data import read_published_data
 
 COLUMNS = (
     "model",

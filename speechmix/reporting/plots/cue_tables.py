@@ -4,19 +4,181 @@ In: a pandas table, one row per model, init ("trained" or "random"), seed, clip,
 measure, with the cue's contribution between 0 and 1; a column `group` says which clips are drawn as
 one. Out: tables in percent. Seeds of a random twin are averaged for each clip first, then clips of
 a group, then groups.
+
+Read published figures of the speech paper as tables, to draw them beside a user's results.
+
+The numbers are data files (`published/*.json`) with their source and how surely they are known:
+they were *read off* figures and not recomputed. Out: tables with the columns of a run's own, layers
+counted from 0.
+
+Compute means over groups of clips, and curves over layers with their bands.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.cue_contribution import ROW_NAMES
-from ...evaluation.statistics.grouped_means import distinct_keys, label_indices
-from .paper_figure_data import AS_PUBLISHED_ROWS, PUBLISHED_CLIP, published_evidence
+from ...evaluation.statistics.grouped_means import (
+    distinct_keys,
+    grouped_means,
+    iterate_matrices,
+    label_indices,
+)
+from ...evaluation.statistics.intervals import LEVEL, mean_intervals, twin_bands
+from ...evaluation.statistics.random_twin_comparison import pad_rows
+
+PUBLISHED_CLIP, PUBLISHED_SUFFIX = (
+    "published mean",
+    ", published",
+)  # the clip, and the end of a model's name
+AS_PUBLISHED_ROWS = "target"  # of a map: what the published figures are means over
+PublishedData: TypeAlias = "dict[str, Any]"  # each figure has its own form
+_DATA_DIR = Path(__file__).parent / "published"
+_FIGURE_FILES = ("speech_figure_1", "speech_figure_2", "speech_figure_4")
+
+
+@cache
+def read_published_data(name: str) -> PublishedData:
+    """Read a data file: "speech_figure_1", "speech_figure_2" (cue contribution), "speech_figure_4"
+    (probing), ..."""
+    data: PublishedData = json.loads((_DATA_DIR / f"{name}.json").read_text(encoding="utf-8"))
+    return data
+
+
+def published_contributions() -> pd.DataFrame:
+    """Return Figures 1 and 2: mean cue contribution (0 to 1) of XLSR-53 and Whisper-medium, trained
+    and random.
+
+    Returns
+    -------
+    DataFrame
+        Columns model, init, clip, stack, layer, depth, measure, contribution; rows ("target": all
+        of the target's).
+
+    Examples
+    --------
+    >>> table = published_contributions()
+    >>> peak = table[(table.model == "XLSR-53, published") & (table.measure == "value_zeroing")]
+    >>> int(peak.loc[peak.contribution.idxmax()].layer), round(float(peak.contribution.max()), 2)
+    (9, 0.24)
+    """
+    rows = []
+    for name in _FIGURE_FILES[:2]:
+        content = read_published_data(name)
+        for init in ("trained", "random"):
+            for stack, measures in content[init].items():
+                for measure, values in measures.items():
+                    layer_count = len(content["trained"][stack][measure])
+                    values = values if isinstance(values, list) else [values] * layer_count
+                    rows += [
+                        (
+                            _published_model_name(content["model"]),
+                            init,
+                            stack,
+                            layer,
+                            layer / (layer_count - 1),
+                            measure,
+                            value / 100,
+                        )
+                        for layer, value in enumerate(values)
+                    ]
+    columns = ["model", "init", "stack", "layer", "depth", "measure", "contribution"]
+    return pd.DataFrame(rows, columns=columns).assign(clip=PUBLISHED_CLIP, rows=AS_PUBLISHED_ROWS)
+
+
+def matching_published_contributions(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the published contributions of the stacks and measures that a table has."""
+    curves = published_contributions()
+    return curves[
+        curves["stack"].isin(table["stack"].unique())
+        & curves["measure"].isin(table["measure"].unique())
+    ]
+
+
+def published_probing() -> pd.DataFrame:
+    """Return Figure 4: accuracy (0 to 1) of a probe for grammatical number, by layer.
+
+    Returns
+    -------
+    DataFrame
+        Columns model, init, clip, stack, layer, depth, measure ("probing"), accuracy, low, high
+        (where only a range could be read; accuracy is then its middle).
+    """
+    rows = []
+    for init in ("trained", "random"):
+        for stack, models in read_published_data("speech_figure_4")[init].items():
+            for model, values in models.items():
+                if isinstance(values, dict):
+                    low, high = values["from"], values["to"]
+                    points = [((low + high) / 2, low, high)] * values["layers"]
+                else:
+                    points = [
+                        (np.nan if value is None else value, np.nan, np.nan) for value in values
+                    ]
+                rows += [
+                    (
+                        _published_model_name(model),
+                        init,
+                        stack,
+                        layer,
+                        layer / (len(points) - 1),
+                        *point,
+                    )
+                    for layer, point in enumerate(points)
+                ]
+    columns = ["model", "init", "stack", "layer", "depth", "accuracy", "low", "high"]
+    return (
+        pd.DataFrame(rows, columns=columns)
+        .assign(clip=PUBLISHED_CLIP, measure="probing")
+        .dropna(subset="accuracy")
+    )
+
+
+def published_evidence(table: pd.DataFrame) -> str:
+    """Say in a line how exactly the published numbers of a table are known.
+
+    Examples
+    --------
+    >>> published_evidence(published_contributions().query("stack == 'cross'"))
+    'Whisper-medium: whole % read off a picture, ±1'
+    """
+    models = set(table["model"].unique())
+    reading_by_model = {
+        _published_model_name(read_published_data(name)["model"]): read_published_data(name)[
+            "reading"
+        ]
+        for name in _FIGURE_FILES[:2]
+    }
+    return "; ".join(
+        f"{model.removesuffix(PUBLISHED_SUFFIX)}: {reading}"
+        for model, reading in reading_by_model.items()
+        if model in models
+    )
+
+
+def published_sources() -> list[str]:
+    """List the source of each published figure, and how exactly it is known."""
+    contents = (read_published_data(name) for name in _FIGURE_FILES)
+    return [
+        f"{content['title']}: {content['source']}. {content['evidence'].capitalize()}. "
+        + (f"{content['rows'].capitalize()}. " if "rows" in content else "")
+        + f"{content['remarks'][0].upper()}{content['remarks'][1:].rstrip('.')}."
+        for content in contents
+    ]
+
+
+def _published_model_name(model: str) -> str:
+    return model + PUBLISHED_SUFFIX
+
 
 COLUMNS = ("model", "init", "clip", "stack", "layer", "measure")
 DECIDING = "deciding"  # of a map: the row of the token that tells the target from its foil
@@ -76,7 +238,7 @@ def target_rows_title(table: pd.DataFrame) -> str:
     >>> own_rows = pd.DataFrame({"clip": ["a"], "model": ["m"], "stack": ["cross"], "rows": ["target"]})
     >>> target_rows_title(own_rows)
     'decoder, cross-attention: target rows'
-    >>> from speechmix.reporting.plots.paper_figure_data import matching_published_contributions
+    >>> from speechmix.reporting.plots.cue_tables import matching_published_contributions
     >>> target_rows_title(pd.concat([own_rows, matching_published_contributions(own_rows.assign(measure="attention"))]))
     'decoder, cross-attention: target rows, as published (Whisper-medium: whole % read off a
     picture, ±1)'
@@ -203,3 +365,115 @@ def _sort_order(major_keys: np.ndarray, minor_keys: np.ndarray) -> np.ndarray | 
                 (major_keys * minor_count + minor_keys).astype(np.uint16), kind="stable"
             )  # of so few by counting
     return np.lexsort([minor_keys, major_keys])
+
+
+BANDS = ("interval", "clips", "none")
+_CURVE_KEYS = ("model", "init", "stack", "measure")
+
+
+def clip_group_means(
+    table: pd.DataFrame,
+    *,
+    by: Sequence[str] = (),
+    value: str = "contribution",
+    scale: float = 100.0,
+) -> pd.DataFrame:
+    """Compute the mean of each unit (group of clips) of a `select_cue_rows` table, times
+    `scale`."""
+    keys = [*by, *_CURVE_KEYS, "layer", "depth", "unit"]
+    if "clip" in table:
+        table = grouped_means(table, [*keys, "clip"], value)
+    means = grouped_means(table, keys, value)
+    means[value] *= scale
+    return means
+
+
+def curve_table(
+    table: pd.DataFrame,
+    *,
+    by: Sequence[str] = (),
+    band: str = "interval",
+    value: str = "contribution",
+    scale: float = 100.0,
+    means: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """Compute the points of curves: mean over units, band, and number of units.
+
+    The table comes from `select_cue_rows`; `means` are its `clip_group_means`, if they are at hand.
+    `by` names further columns that tell curves apart, e.g. ("template",). With the band "interval",
+    a trained model has the interval of its mean over units (`statistics.intervals`), and untrained
+    twins that of one more untrained model (`twin_bands`; a single twin has no band). Each holds for
+    all layers of its curve together, at 95 %. The band "clips" is the middle half of the units;
+    "none" is none.
+
+    The result has the columns of `by`, model, init, stack, measure, layer, depth, mean, low, high,
+    units, seeds.
+    """
+    if band not in BANDS:
+        raise InputError(f"band should be one of {BANDS}, found {band!r}")
+    keys, curves = [*by, *_CURVE_KEYS], []
+    means = clip_group_means(table, by=by, value=value, scale=scale) if means is None else means
+    depths = distinct_keys(means, [*keys, "layer", "depth"]).set_index([*keys, "layer"])["depth"]
+    for key, matrix in iterate_matrices(means, keys, rows="layer", columns="unit", value=value):
+        curve_keys: dict[str, Any] = dict(zip(keys, key, strict=True))
+        values = matrix.loc[:, matrix.notna().any().to_numpy()].sort_index().sort_index(axis=1)
+        layer_columns = {
+            "layer": values.index,
+            "depth": [depths[(*key, layer)] for layer in values.index],
+        }
+        curve = pd.DataFrame(
+            {**layer_columns, "mean": values.mean(axis=1).to_numpy(), "units": values.shape[1]}
+        )
+        low = high = np.full(len(curve), np.nan)
+        if band == "clips":
+            low, high = (values.quantile(share, axis=1).to_numpy() for share in (0.25, 0.75))
+        elif band == "interval" and curve_keys["init"] != "random":  # of random twins see below
+            level = 1 - (1 - LEVEL) / len(curve)
+            low, high = mean_intervals(values.to_numpy(), level=level)
+        curves.append(curve.assign(low=low, high=high, seeds=1, **curve_keys))
+    result = pd.concat(curves, ignore_index=True)
+    return (
+        _set_twin_bands(result, table, [*by, *_CURVE_KEYS, "layer"], value, scale)
+        if band == "interval"
+        else result
+    )
+
+
+def _set_twin_bands(
+    curves: pd.DataFrame, table: pd.DataFrame, keys: list[str], value: str, scale: float
+) -> pd.DataFrame:
+    """Replace the band of untrained twins by that of one more untrained model."""
+    is_random = table["init"].eq("random").to_numpy()
+    if not is_random.any():
+        return curves
+    seeds = (
+        table["seed"][is_random].fillna(-1)
+        if "seed" in table
+        else pd.Series(-1, index=table.index[is_random])
+    )
+    if seeds.nunique() == 1:  # of one twin it is not known
+        return curves
+    twin_rows = table.loc[is_random, [*keys, "unit", value]].assign(seed=seeds.astype(int))
+    means = grouped_means(twin_rows, [*keys, "seed", "unit"], value)
+    means[value] *= scale
+    rows = []
+    for key, unit_values in iterate_matrices(means, keys, rows="unit", columns="seed", value=value):
+        scored_values = unit_values.dropna(axis="columns", how="all")
+        complete_twins = scored_values[scored_values.notna().all(axis="columns")]
+        twin_means = complete_twins.mean().to_numpy()
+        rows.append({**dict(zip(keys, key, strict=True)), "twin_means": twin_means})
+    bands = pd.DataFrame(rows)
+    for _, layers in bands.groupby([name for name in keys if name != "layer"], observed=True):
+        twin_means = pad_rows(list(layers["twin_means"]))
+        low, high = twin_bands(twin_means, rows=len(layers))
+        is_share = np.nanmin(twin_means, axis=1) >= 0
+        bands.loc[layers.index, "twin_low"] = np.where(is_share, np.maximum(low, 0), low)
+        bands.loc[layers.index, "twin_high"] = high
+        bands.loc[layers.index, "twins"] = np.isfinite(twin_means).sum(axis=1)
+    bands = bands.drop(columns="twin_means")
+    curves = curves.merge(bands, on=keys, how="left")
+    is_untrained = curves["init"] == "random"
+    curves.loc[is_untrained, ["low", "high", "seeds"]] = curves.loc[
+        is_untrained, ["twin_low", "twin_high", "twins"]
+    ].to_numpy()
+    return curves.drop(columns=["twin_low", "twin_high", "twins"])

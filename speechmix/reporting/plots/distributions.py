@@ -18,9 +18,8 @@ from matplotlib.patches import Patch
 
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import decode_labels, grouped_means, select_cells
-from ...mixing.maps.measure_facts import measure_label
-from .cue_tables import ordered_values, select_cue_rows
-from .curve_tables import clip_group_means
+from ...mixing.maps.measure_registry import measure_label
+from .cue_tables import clip_group_means, ordered_values, select_cue_rows
 from .figure_style import (
     CUE_LABEL,
     INIT_LABELS,

@@ -15,9 +15,10 @@ from matplotlib.axes import Axes
 
 from ...errors import InputError
 from ...evaluation.cue_contribution import deciding_row
-from ...evaluation.statistics.even_subset import choose_evenly
+from ...evaluation.statistics.groups import choose_evenly
 from ...mixing.maps.mixing_map import MixingMap
-from . import map_cells, unit_labels
+from . import figure_style as unit_labels
+from . import map_cells
 from .figure_style import (
     LABEL_SIZE,
     LINE_PITCH,

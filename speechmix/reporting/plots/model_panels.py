@@ -13,10 +13,8 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from ...errors import InputError
-from ...mixing.maps.measure_facts import measure_label
-from ...mixing.maps.measure_registry import STACKS
-from .cue_tables import DECIDING, ordered_values, select_cue_rows, target_rows_title
-from .curve_tables import curve_table
+from ...mixing.maps.measure_registry import STACKS, measure_label
+from .cue_tables import DECIDING, curve_table, ordered_values, select_cue_rows, target_rows_title
 from .figure_style import (
     CUE_LABEL,
     INIT_DASHES,

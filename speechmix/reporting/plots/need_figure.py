@@ -21,7 +21,14 @@ from matplotlib.figure import Figure
 from ...evaluation.cue_contribution import ROW_NAMES
 from ...evaluation.statistics.grouped_means import select_cells
 from .computed_curves import PanelCurves, compute_panel_curves, model_colors
-from .cue_curves import draw_curve_panel
+from .cue_curves import (
+    STRIP_HEIGHT,
+    STRIP_NOTE,
+    add_strip,
+    draw_curve_panel,
+    draw_strip,
+    strip_ratios,
+)
 from .cue_tables import ordered_values, select_cue_rows
 from .figure_style import (
     CUE_LABEL,
@@ -37,7 +44,6 @@ from .figure_style import (
     style_layer_axis,
     wrap_text,
 )
-from .strength_strips import STRIP_HEIGHT, STRIP_NOTE, add_strip, draw_strip, strip_ratios
 
 DROP_LABEL = "margin lost (nats)"
 _ENTRY_WIDTH = 1.85  # inches, of one entry of the legend

@@ -1,7 +1,7 @@
 """Draw routes from the sources on the left through the layers to the target on the right, as wide
 as they are strong.
 
-In: `Routes` of `speechmix.mixing.maps.mixing_paths`. Out: a Figure, nothing written. Only layers in which
+In: `Routes` of `speechmix.mixing.maps.composition`. Out: a Figure, nothing written. Only layers in which
 some route goes to another unit are drawn; the encoder's units stand above the decoder's.
 """
 
@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from ...mixing.maps.measure_facts import measure_label
+from ...mixing.maps.measure_registry import measure_label
 from .coloured_tokens import NEGATIVE_COLOR, POSITIVE_COLOR
 from .figure_style import LABEL_SIZE, TICK_SIZE, TITLE_SIZE, new_figure, shorten_text, wrap_text
 
 if TYPE_CHECKING:
-    from ...mixing.maps.mixing_paths import Routes
+    from ...mixing.maps.composition import Routes
 
 _MAX_RIBBON_WIDTH = 0.75  # of the distance between two units, for a route that is all of the row
 

@@ -14,13 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Patch
 
-from ...inputs.audio.spectrograms import mel_spectrogram
-from ...inputs.audio.waveform_envelope import waveform_envelope
+from ...inputs.audio.spectrograms import mel_spectrogram, waveform_envelope
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import cue_text
 from ...inputs.words.multipart_words import list_parts
 from ...inputs.words.timed_words import Word
-from . import map_cells, unit_labels
+from . import figure_style as unit_labels
+from . import map_cells
 from .figure_style import (
     CUE_COLOR,
     LABEL_SIZE,

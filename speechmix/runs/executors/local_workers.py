@@ -4,36 +4,176 @@ In: a job, with models as functions that load them. Out: the run
 of one process: of four, worker 3 does shard 3/4 of it in the same folder (files/shard_assignment.py), and the
 one that ends last writes the tables. What workers say comes here, with their number; one that dies
 is started again once; when this process is stopped, or dies, they write what they have and end.
+
+Process of one local worker, which runs one shard.
+
+In: a `RunJob`, a shard and a channel. Out: messages: lines, clips that are behind it, and at the end
+what was done, or why it cannot be. SIGTERM, and the death of the process that started it, have it
+write what it has and end.
+
+Plan the number of workers and their share of GPUs and cores.
+
+In: sources of models, a device, a worker's number. Out: how many workers; variables that the
+process of one is started with.
 """
 
 from __future__ import annotations
 
+import _thread
+import os
 import pickle
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...adapters.capture.module_access import free_bytes, weight_bytes
 from ...adapters.model import Model
-from ...errors import InputError, SpeechmixError
+from ...errors import AlignmentError, InputError, ModelError, SpeechmixError, StorageError
 from ...files.shard_assignment import Shard
 from ...inputs.clips.clip import Clip
-from ..progress import Progress
+from ..progress import ALIGN, Progress
 from ..results.run_folder import RunFolder
 from ..run_job import RunJob
 from ..run_status import find_shard_clips
 from ..scored_run import Run
 from ..shard_merge import drop_repeated_reasons
-from .machine_resources import assign_gpu, environment
-from .worker_process import CLIP, DONE, FAILED, LINE, start_worker_process
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
+
+
+LINE, CLIP, DONE, FAILED = "line", "clip", "done", "failed"
+
+
+def start_worker_process(job: bytes, shard: str, channel: Connection) -> None:
+    """Do a shard of a pickled job in this process, which is there for nothing else."""
+    # Ctrl-C is for the process that started this one, which says what follows.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    Thread(target=_stop_when_parent_ends, daemon=True).start()
+
+    def say(*message: object) -> None:
+        with suppress(OSError):  # nobody listens any more
+            channel.send(message)
+
+    try:
+        say(*_run_job(job, shard, say))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except SpeechmixError as error:
+        kinds = (InputError, ModelError, AlignmentError, StorageError)
+        say(
+            FAILED,
+            next((kind for kind in kinds if isinstance(error, kind)), SpeechmixError),
+            str(error),
+        )
+
+
+def _run_job(
+    pickled: bytes, shard: str, say: Callable[..., None]
+) -> tuple[str, int, list[dict[str, str]]]:
+    try:
+        job: RunJob = pickle.loads(pickled)
+    except (AttributeError, ImportError) as error:
+        raise InputError(
+            f"a worker does not find the functions that load models ({error}): put them into a "
+            "module that can be imported"
+        ) from error
+
+    def tell(stage: str, finished_count: int, total: int) -> None:
+        if stage != ALIGN:
+            say(CLIP, stage, finished_count, total)
+
+    run = job.with_reports(lambda line: say(LINE, line), tell).run(Shard.parse(shard))
+    return DONE, run.done, run.skipped
+
+
+def _stop(*_: object) -> None:
+    signal.signal(
+        signal.SIGTERM, signal.SIG_IGN
+    )  # once is enough: what is written now is not to be cut short
+    raise KeyboardInterrupt
+
+
+def _stop_when_parent_ends() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        _thread.interrupt_main(signal.SIGTERM)
+
+
+_PROCESS_BYTES = 2**30  # of Python, torch and transformers, and a clip on its way through a model
+_GPU_VARIABLES = "CUDA_VISIBLE_DEVICES"
+
+
+def plan_workers(
+    sources: Sequence[str | Path], *, device: str | None = None, revision: str | None = None
+) -> int:
+    """How many workers are best on this machine, for models of these sources.
+
+    One for each GPU; without one, one for each thread that torch would use in one process
+    (`OMP_NUM_THREADS`, else the cores), as long as memory holds twice the weights of the largest
+    model, and 1 GiB, for each.
+
+    Parameters
+    ----------
+    sources : sequence of str or Path
+        Folders or hub ids; of one that is not on this machine yet, the size is unknown and taken
+        for nothing.
+    device : str, optional
+        As in `speechmix.load`: "cpu" leaves GPUs alone, "cuda:1" is one GPU.
+    revision : str, optional
+
+    Examples
+    --------
+    >>> plan_workers([], device="cuda:1")
+    1
+    """
+    if device not in (None, "cpu", "cuda"):
+        return 1
+    if device != "cpu" and torch.cuda.is_available():
+        return torch.cuda.device_count()
+    workers = torch.get_num_threads()
+    free = free_bytes(torch.device("cpu"))
+    if free is None:
+        return workers
+    largest = max((weight_bytes(source, revision) for source in sources), default=0)
+    return max(1, min(workers, free // (2 * largest + _PROCESS_BYTES)))
+
+
+def assign_gpu(index: int, device: str | None) -> dict[str, str]:
+    """Variable that shows a worker one of the GPUs that this process sees, in turn; none to leave
+    it as it is."""
+    if device not in (None, "cuda") or not torch.cuda.is_available():
+        return {}
+    names = [name for name in os.environ.get(_GPU_VARIABLES, "").split(",") if name]
+    names = names or [*map(str, range(torch.cuda.device_count()))]
+    return {_GPU_VARIABLES: names[(index - 1) % len(names)]}
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Have processes that are started now see these variables."""
+    original_values = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in original_values.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
 
 MAX_STARTS = 2  # of a worker that dies
 
@@ -47,7 +187,7 @@ class LocalWorkers:
     Parameters
     ----------
     workers : int
-        How many (see `speechmix.runs.executors.machine_resources.plan_workers`); no more than there
+        How many (see `speechmix.runs.executors.local_workers.plan_workers`); no more than there
         are clips. Each loads the models.
     device : str, optional
         Where the functions load them, as in `speechmix.load`. With "cuda" or None and several GPUs,

@@ -15,6 +15,8 @@ not depend on its past.
 A shard does the same in a file of its own (see `stage_files`), whose first line names it. Shards of
 one output run at once, on several machines; each holds a lock of its own, and none writes a file of
 another.
+
+Refuse to restart a stage with other options.
 """
 
 from __future__ import annotations
@@ -23,18 +25,61 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from ...errors import SpeechmixError, StorageError
+from ...errors import InputError, SpeechmixError, StorageError
+from ...files.cache_keys import package_versions
 from ...files.json_files import Json, JsonObject
-from ...files.locks import hold_writing_lock
 from ...files.shard_assignment import WHOLE, Shard
-from ...files.versions import package_versions
-from .other_options import check_output_options, check_shard_options
+from ...files.whole_files import hold_writing_lock
 from .stage_files import UNFINISHED, check_shard_count, shard_file
-from .stage_lines import decode_checked_line, encode_checked_line
+from .stage_lines import decode_checked_line, encode_checked_line, read_header, read_stage_options
+
+
+def check_output_options(path: Path, options: JsonObject, overwrite: bool) -> None:
+    """Refuse an output made with other options, or remove it if it may be overwritten; one without
+    a header is set aside."""
+    if not path.is_file():
+        return
+    header = read_header(path)
+    if not header:
+        if path.stat().st_size and not path.name.endswith(UNFINISHED):
+            aside = path.with_name(f"{path.name}.damaged")
+            os.replace(path, aside)
+            warnings.warn(
+                f"{path} is damaged (or of an older version): set aside as {aside.name} and made "
+                "again",
+                stacklevel=3,
+            )
+            return
+        path.unlink()
+    elif header["options"] != options:
+        if not overwrite:
+            raise InputError(
+                f"{path} was made with other options ({_format_difference(header['options'], options)}): "
+                "choose another folder, or overwrite it"
+            )
+        path.unlink()
+
+
+def check_shard_options(output: Path, options: JsonObject) -> None:
+    """Refuse a shard that is not of the options of the other shards of the output."""
+    others = read_stage_options(output)
+    if others and others != options:
+        raise InputError(
+            f"the shards of {output.stem} in {output.parent} are made with other options "
+            f"({_format_difference(others, options)}): use "
+            "theirs, choose another folder, or overwrite all of them"
+        )
+
+
+def _format_difference(stored: JsonObject, now: JsonObject) -> str:
+    names = sorted(name for name in {*stored, *now} if stored.get(name) != now.get(name))
+    return "; ".join(f"{name}: {stored.get(name)!r}, now {now.get(name)!r}" for name in names)[:500]
+
 
 Shown = TypeVar("Shown")
 _MAX_LOST_ITEMS = 0.1  # seconds of work on quick items; a slow one is written when it is done

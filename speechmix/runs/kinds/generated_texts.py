@@ -4,6 +4,8 @@ In: a model with a decoder, a clip without a text. Out: the model remembers (`Mo
 stored, or generates it now and it is stored: tokens, text, and which model generated it. A random twin,
 whose own text would say nothing, is fed that of the trained model of its name: the two then differ
 in their weights alone (Mohebbi et al. 2023 do the same).
+
+Transcripts as a kind of result: what a trained model generates for a clip, and its error rate.
 """
 
 from __future__ import annotations
@@ -16,17 +18,14 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from ...adapters.generation.decoder_context import GeneratedText
-from ...adapters.generation.decoder_text_generation import (
-    can_generate_text,
-    generate_text,
-    generated_text_key,
-)
-from ...adapters.generation.greedy_generation import needs_generated_text
+from ...adapters.generation.greedy_generation import needs_generated_text, transcribe
+from ...adapters.generation.text_tokens import can_generate_text, generate_text, generated_text_key
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError, StorageError
 from ...files.json_files import Json, JsonObject
 from ...files.timing import phase
 from ...inputs.clips.clip import Clip
+from ...inputs.words.transcript_accuracy import character_error_rate, normalization_entry
 from ..results.clip_result_files import open_part
 from ..results.result_store import Key, Results
 from ..results.run_folder import RunFolder
@@ -142,3 +141,35 @@ def generate_ids(model: Model, clip: Clip) -> dict[str, list[int]]:
 
 def _audio_facts(clip: Clip) -> dict[str, str | None]:
     return {"sound": clip.audio_hash, "language": clip.language}
+
+
+_INGREDIENTS = ("weights", "dtype", "sound", "language", "text")
+
+
+def _cache_key(item: ResultItem) -> dict[str, object] | None:
+    model = item.model
+    transcribes = (
+        model.can_transcribe and model.init == "trained" and model.prefix.task == "transcribe"
+    )
+    clips = item.options.get("clips")  # without it, all
+    is_requested = clips is None or item.clip.name in clips
+    if not (item.clip.text and transcribes and is_requested):
+        return None
+    ingredients = item.ingredients
+    key = {name: ingredients[name] for name in _INGREDIENTS}
+    return key | normalization_entry(item.clip.language)
+
+
+def _compute(item: ResultItem) -> Result:
+    try:
+        transcript = transcribe(item.model, item.clip)
+    except SpeechmixError:
+        if "clips" not in item.options:
+            raise
+        return Result([])  # nothing else depends on the transcript of a drawn clip
+    rate = character_error_rate(item.clip.text or "", transcript, item.clip.language)
+    row = {"text": item.clip.text, "transcript": transcript, "character_error_rate": rate}
+    return Result([row])
+
+
+TRANSCRIPTS_KIND = ResultKind("transcripts", _compute, cache_key=_cache_key, columns={})

@@ -15,7 +15,7 @@ from ...files.cache_keys import digest, joined_digests
 from ...files.json_files import JsonObject
 from ...files.timing import phase
 from ...inputs.clips.clip import Clip
-from ...mixing.maps.map_headers import labels_to_text
+from ...mixing.maps.map_files import labels_to_text
 from ...mixing.maps.map_set import Maps
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.measures.measure import MEASURE_SPECIFIC_OPTIONS
@@ -23,9 +23,8 @@ from ...mixing.measures.measure_functions import find_measure
 from ...mixing.measures.mixing_strength import REVISION as STRENGTH_REVISION
 from ...mixing.passes.mix import mix_items, mix_one
 from ...mixing.passes.request import MixRequest
-from ..out_of_memory import OutOfMemory, memory_errors_named
-from ..results.map_files import MAPS, is_stored_in_shards, list_map_rows, tensor_name
-from ..results.map_shards import score_digests
+from ..progress import OutOfMemory, memory_errors_named
+from ..results.map_files import MAPS, is_stored_in_shards, list_map_rows, score_digests, tensor_name
 from ..results.result_store import Key, Results
 from ..results.tidy_tables import list_share_rows
 from .generated_texts import generate_ids

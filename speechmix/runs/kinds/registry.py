@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from ...errors import InputError
 from ...extension import load_with_places
-from .ablation import ABLATION_KIND
-from .generated_texts import GENERATED_TEXTS_KIND
-from .knock_out import KNOCK_OUT_KIND
+from .ablation import ABLATION_KIND, KNOCK_OUT_KIND
+from .generated_texts import GENERATED_TEXTS_KIND, TRANSCRIPTS_KIND
 from .map_results import CONTRIBUTIONS_KIND
 from .result_kind import ResultKind
-from .transcripts import TRANSCRIPTS_KIND
 from .word_times import WORD_TIMES_KIND
 
 # By the place at which a run computes them.

@@ -21,7 +21,7 @@ from ...files.json_files import Json, JsonObject
 from ...files.timing import phase
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.measure_registry import measure_revision
-from ..out_of_memory import memory_errors_named
+from ..progress import memory_errors_named
 from ..results.result_store import Key, Results
 
 if TYPE_CHECKING:

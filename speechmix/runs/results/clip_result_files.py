@@ -21,12 +21,11 @@ import pyarrow.parquet as pq
 
 from ...errors import InputError
 from ...evaluation.statistics.random_twin_comparison import BASELINES
-from ...files.file_fingerprints import FileMark
+from ...files.cache_keys import FileMark
 from ...files.json_files import Json
 from ...files.names import path_within
 from ...files.parquet_files import find_row_groups, readable_parquet
-from ...files.unfinished_files import UNFINISHED
-from ...files.whole_files import whole_file
+from ...files.whole_files import UNFINISHED, whole_file
 from .tidy_tables import AFTER_TARGET, STRENGTH
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import InputError, SpeechmixError
-from ...files.file_fingerprints import FileMark
+from ...files.cache_keys import FileMark
 from ...files.json_files import Json
 from ...files.parquet_files import find_row_groups, read_mark, readable_parquet
 from ...inputs.words.word_checks import check_words
-from ...mixing.maps.map_headers import labels_from_text
+from ...mixing.maps.map_files import labels_from_text
 from ...mixing.maps.mixing_map import MixingMap
 from .clip_result_files import Part
 from .map_files import frame_map_scores, tensor_name

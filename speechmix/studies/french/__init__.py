@@ -6,10 +6,8 @@ mine("Les chats voient un livre.").pairs
 """
 
 from .language.lexicon import Lexicon
-from .mining import mine, mine_all
-from .pair_template import Template
-from .pairs import DroppedCandidate, HomophonePair, MinedSentence, count_pairs
-from .templates import load_template, load_templates
+from .mining import DroppedCandidate, HomophonePair, MinedSentence, count_pairs, mine, mine_all
+from .pair_template import Template, load_template, load_templates
 
 __all__ = [
     "DroppedCandidate",

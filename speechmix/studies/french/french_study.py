@@ -4,30 +4,52 @@ In: clips, or a corpus that they are mined of. Out: a run folder with maps, tabl
 `index.html`. `french_study` is the whole of it, and reads from top to bottom: models and their
 random twins; clips of a manifest, of a corpus that is mined for them, or of the package; scores,
 with the cue silenced stack by stack (ablation); the page. Every step goes on where it was stopped.
+
+Default options of the French study.
+
+Clips for the French study, made of a corpus: pairs are mined, words aligned, sentences
+transcribed, examples selected.
+
+In: a corpus and models. Out: clips with cue and target. Each stage goes on where it was stopped.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...adapters.loading.load import load
-from ...errors import InputError
+from ...errors import InputError, SpeechmixError
+from ...evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
 from ...extension import find_export
 from ...files.json_files import Json, JsonObject
 from ...inputs import bundled
+from ...runs.journal.stage_files import list_started_shards
+from ...runs.journal.stage_lines import read_stage_options, summarize_stage_output
 from ...runs.progress import ProgressLines
 from ...runs.score_clips import score_clips
-from .study_defaults import MEASURES, SEEDS, TWIN_CLIPS
+from .dataset import read_examples
+from .selection import select_examples
+from .speaker_adaptation import align_study
+from .stage_counts import format_stage_counts
+from .stages import mine_corpus, transcribe_corpus, transcript_path
+from .study_folder import PAIRS, WORDS
 from .study_report import print_report, read_study_clips
 
 if TYPE_CHECKING:
+    from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
     from ...runs.executors.executor import Executor
+
+
+SEEDS = tuple(range(DEFAULT_TWINS))  # of the untrained twins
+TWIN_CLIPS = 80  # clips on which twins after the first are scored: 40 pairs, 20 of each side
+MEASURES = ("value_zeroing", "attention", "attention_norm")
+
 
 _BUNDLED_EXPLAINED_CLIPS = 2  # clips of the package
 
@@ -133,7 +155,6 @@ def french_study(
     >>> page = speechmix.french_study("clips.tsv", models=["openai/whisper-small"], out="runs/small")    # doctest: +SKIP
     """
     from ...reporting.pages.result_sentences import format_twins
-    from .corpus_examples import make_corpus_examples
 
     if clips is not None and corpus is not None:
         raise InputError(
@@ -215,3 +236,52 @@ def french_study(
         except InputError as error:
             print(f"no ablation as published: {error}")
     return print_report(run, corpus if clips is None else clips, seeds, is_mined=corpus is not None)
+
+
+def make_corpus_examples(
+    corpus: str | PathLike[str],
+    folder: Path,
+    models: Sequence[Callable[[], Model]],
+    aligner: Model | None,
+    skipped: list[tuple[str, str]],
+    *,
+    mining: Mapping[str, Json],
+    selection: Mapping[str, Json],
+    textgrids: str | PathLike[str] | None,
+    overwrite: bool,
+) -> list[Clip]:
+    """Examples mined from a corpus: pairs, word times, transcripts, selection. What is done already
+    is not done again.
+
+    A stage that was begun in shards goes on in them.
+    """
+    stage_options: JsonObject = {"overwrite": overwrite, "progress": sys.stderr.isatty()}
+    for shard in list_started_shards(folder / PAIRS):
+        mine_corpus(corpus, folder, shard=shard, **mining, **stage_options)
+    print(summarize_stage_output(folder / PAIRS))
+    for shard in list_started_shards(folder / WORDS):
+        align_study(
+            folder, model=aligner, textgrids=textgrids, shard=shard, log=print, **stage_options
+        )
+    print(summarize_stage_output(folder / WORDS))
+    transcript_paths = [
+        _transcribe_with(folder, load_model(), stage_options) for load_model in models
+    ]
+    model_labels = [read_stage_options(path)["model"] for path in sorted(transcript_paths)]
+    examples = select_examples(folder, models=model_labels, **selection)
+    print(f"\n{format_stage_counts(examples)}\n")
+    clips = read_examples(examples, skipped=skipped)
+    if not clips:
+        raise SpeechmixError(
+            f"no pair became an example: {examples / 'dropped.csv'} says why, one by one"
+        )
+    return clips
+
+
+def _transcribe_with(folder: Path, model: Model, stage_options: JsonObject) -> Path:
+    """What a model writes of the corpus, in one file or in the shards that were begun."""
+    output = transcript_path(folder, model)
+    for shard in list_started_shards(output):
+        transcribe_corpus(folder, [model], shard=shard, **stage_options)
+    print(summarize_stage_output(output))
+    return output

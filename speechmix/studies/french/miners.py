@@ -11,11 +11,10 @@ import functools
 from typing import NamedTuple
 
 from ...errors import InputError
-from .language.french_tokens import tokenize
 from .language.lexicon import Lexicon
-from .neighbour_parser import split_into_tokens
+from .language.spoken import tokenize
 from .pair_template import ADJACENCY_RELATIONS, Template
-from .parser_interface import Parser, find_parser
+from .parser_interface import Parser, find_parser, split_into_tokens
 
 
 class Miner(NamedTuple):

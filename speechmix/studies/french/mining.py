@@ -3,31 +3,248 @@
 In: a sentence as it is written, and templates. Out: `HomophonePair`s with half-open character ranges in that
 very text, and every candidate that was dropped, with the reason. Positions come from the parse,
 never from looking a form up.
+
+Results of mining a sentence: homophone pairs, dropped candidates and counts.
+
+Find the words of a sentence that can be cue and target of a template.
+
+In: tokens, links of a parser, a template. Out: links for the relations "before" and "after", which
+no parser has to find, and the reason why a template's own conditions exclude a link.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
 from .contrasts import IMPERSONAL, INVARIANT, is_audible, is_onset_informative
-from .cue_target_candidates import (
-    count_words_between,
-    exclusion_reason,
-    find_numeral_and_attractor,
-    find_template_links,
-)
-from .language.french_tokens import Token, begins_with_vowel
 from .language.lexicon import Lexicon
+from .language.partners import AUDIBLE, WRONG_NUMBER, NoPartner, Partner
 from .language.partners import INVARIANT as SPELLED_ALIKE
-from .language.partners import NoPartner, Partner
+from .language.spoken import Token, begins_with_vowel, is_numeral, lookup_key
 from .miners import Miner, build_miners
-from .pair_template import CueForm, Template
-from .pairs import DroppedCandidate, HomophonePair, MinedSentence
+from .pair_template import ADJACENCY_RELATIONS, CueForm, Template, load_templates
 from .parser_interface import Link
-from .templates import load_templates
+
+Range = tuple[int, int]
+
+
+class HomophonePair(NamedTuple):
+    """A cue, and the target whose spelling it decides.
+
+    Parameters
+    ----------
+    template : str
+    cue, target : (int, int)
+        Half-open ranges of characters in the text as given; of a cue of several words that of the
+        first.
+    cue_form, target_form : str
+        As written there.
+    foil : str or None
+        The target's spelling in the other number (where there is none that sounds the same: in
+        another person or tense), or with another meaning; None where it is not known. Lower case, œ
+        as written in the text's own word if that has one.
+    number : {"s", "p", ""}
+        "" where the cue tells a meaning.
+    person : str
+        "1", "2" or "3"; of a noun, "".
+    tense : str
+        Mood and tense of a verb, such as "ind:pre"; of a noun, "".
+    lemma : str
+    contrast : str
+        One of `speechmix.studies.french.contrasts.CONTRASTS`; "invariant", or "" without a foil.
+    meaning : str
+        What the target means, where the cue tells that and no number (there: "place").
+    audible : bool
+        Whether the cue's own sound tells the contrast: les always, il and ils only before a vowel,
+        unless the person differs.
+    liaison : bool
+        Whether in one member of the contrast a liaison sounds at the target's onset (les‿amis, so
+        une amie, too; ils‿aiment, so il aime, too), so that the target's own audio can betray which
+        it is.
+    distance : int
+        From cue to target in words; 1 for neighbours.
+    numeral : bool
+        Whether a number word stands between and tells as much as the cue (les deux chats).
+    attractor : bool
+        Whether a noun, determiner or pronoun of the other number stands between (le fils des
+        voisins arrive; il les voit).
+    via, via_form
+        The noun between, for determiner and verb.
+    further_cues : tuple of (int, int)
+        Further words of the cue: the noun, where determiner and noun are the cue of the verb.
+        `cue_form` has them all.
+    """
+
+    template: str
+    cue: Range
+    target: Range
+    cue_form: str
+    target_form: str
+    foil: str | None
+    number: str
+    person: str
+    tense: str
+    lemma: str
+    contrast: str
+    meaning: str
+    audible: bool
+    liaison: bool
+    distance: int
+    numeral: bool
+    attractor: bool
+    via: Range | None = None
+    via_form: str | None = None
+    further_cues: tuple[Range, ...] = ()
+
+
+class DroppedCandidate(NamedTuple):
+    """A candidate that is no pair, and why."""
+
+    reason: str
+    template: str
+    cue: Range
+    target: Range
+    cue_form: str
+    target_form: str
+
+
+@dataclass(frozen=True, slots=True)
+class MinedSentence:
+    """What a sentence gave: `pairs` in the order of the text, and what was `dropped_candidates`."""
+
+    pairs: list[HomophonePair]
+    dropped_candidates: list[DroppedCandidate]
+
+
+def count_pairs(mined: Iterable[MinedSentence]) -> list[JsonObject]:
+    """Count pairs by template, contrast, number and cue form, and those that the cue's sound tells.
+
+    The rows have template, contrast, number, cue (lower case), pairs, audible, liaison; within
+    template, contrast and number the most frequent comes first.
+    """
+    counts: dict[tuple[str, str, str, str], Counter[str]] = {}
+    for sentence in mined:
+        for pair in sentence.pairs:
+            group = (
+                pair.template,
+                pair.contrast,
+                pair.number,
+                lookup_key(pair.cue_form.replace("’", "'")),
+            )
+            counts.setdefault(group, Counter()).update(
+                pairs=1, audible=pair.audible, liaison=pair.liaison
+            )
+
+    def sort_key(item: tuple[tuple[str, str, str, str], Counter[str]]) -> tuple[object, ...]:
+        (template, contrast, number, cue), counter = item
+        return template, contrast, number == "p", -counter["pairs"], cue
+
+    return [
+        {
+            **dict(zip(_GROUP_COLUMNS, group, strict=True)),
+            **{name: counter[name] for name in _COUNT_COLUMNS},
+        }
+        for group, counter in sorted(counts.items(), key=sort_key)
+    ]
+
+
+_GROUP_COLUMNS, _COUNT_COLUMNS = (
+    ("template", "contrast", "number", "cue"),
+    ("pairs", "audible", "liaison"),
+)
+
+
+def find_template_links(
+    template: Template, tokens: Sequence[Token], links: Sequence[Link], lexicon: Lexicon
+) -> list[Link]:
+    """Return the links of a template's relation.
+
+    `links` are what the parser found; for "before" and "after" they are not used, but the spellings
+    of the lexicon, which are the targets.
+    """
+    if template.relation not in ADJACENCY_RELATIONS:
+        return [link for link in links if link.relation == template.relation]
+    step = -1 if template.relation == "before" else 1
+    adjacent_links = []
+    for target, token in enumerate(tokens):
+        if lexicon.tags(token.key).isdisjoint(template.target_pos):
+            continue
+        last_cue = target + step * (template.max_words_between + 1)
+        for cue in range(target + step, last_cue + step, step):
+            if not 0 <= cue < len(tokens) or not tokens[cue].key[-1:].isalnum() | tokens[
+                cue
+            ].key.endswith("'"):
+                break  # beyond the sentence, or at a sign
+            if tokens[cue].key in template.cues:
+                adjacent_links.append(Link(template.relation, cue, target))
+                break
+    return adjacent_links
+
+
+def count_words_between(tokens: Sequence[Token], link: Link) -> int:
+    """How many words, not signs, stand between cue and target."""
+    return sum([token.key[:1].isalnum() for token in tokens_between(tokens, link)])
+
+
+def tokens_between(tokens: Sequence[Token], link: Link) -> Sequence[Token]:
+    """What stands between cue and target, whichever comes first."""
+    if link.target - link.cue in (1, -1):
+        return ()
+    return tokens[min(link.cue, link.target) + 1 : max(link.cue, link.target)]
+
+
+def exclusion_reason(
+    template: Template, agreement: str, tokens: Sequence[Token], link: Link, lexicon: Lexicon
+) -> str:
+    """Why the template's own conditions exclude a link; empty if they do not."""
+    if not template.allow_capitalized_cue and tokens[link.cue].is_capitalized:
+        return "capital cue is excluded by the template"
+    words = tokens_between(tokens, link)
+    if words and count_words_between(tokens, link) > template.max_words_between:
+        return "more words between than the template allows"
+    key = tokens[link.target].key
+    if key in lexicon and lexicon.tags(key).isdisjoint(template.target_pos):
+        return "part of speech is excluded by the template"
+    if link.via is not None and not template.allow_number_marked_noun:
+        noun = lexicon.noun_partner(tokens[link.via].key, agreement[-1])
+        if isinstance(noun, NoPartner) and noun in (AUDIBLE, WRONG_NUMBER):
+            return f"noun between: {noun.reason}"
+    endings = template.target_endings.get(agreement)
+    if template.target_endings and not (endings and key.endswith(endings)):
+        return "ending is excluded by the template"
+    if words and template.between_pos:
+        for token in words:
+            tags = lexicon.tags(token.key)
+            if tags and tags.isdisjoint(template.between_pos):
+                return f"{token.key!r} may not stand between in the template"
+    return ""
+
+
+def find_numeral_and_attractor(
+    tokens: Sequence[Token], link: Link, number: str, lexicon: Lexicon
+) -> tuple[bool, bool]:
+    """Whether a number word is between cue and target, and whether a word of the other number
+    does."""
+    words = tokens_between(tokens, link)
+    if not words or not number:
+        return False, False
+    other_number = "p" if number == "s" else "s"
+    has_numeral = any(
+        is_numeral(token.key) and token.key not in ("un", "une", "et") for token in words
+    )
+    first_index = min(link.cue, link.target) + 1
+    word_numbers = {
+        lexicon.unambiguous_nominal_number(token.key)
+        for index, token in enumerate(words, first_index)
+        if index != link.via
+    }
+    return has_numeral, other_number in word_numbers
+
 
 # Raised whenever the same sentence and template give other pairs, foils or columns: what was mined
 # before is mined again then.

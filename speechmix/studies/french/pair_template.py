@@ -3,32 +3,121 @@
 In: a table as TOML has it (data_templates/french/README.md describes it). Out: an immutable
 `Template`, or an error that names the entry that is misspelt and what was expected. Nothing about
 French is in this file.
+
+Entries of a template's table, each checked: an error names the entry and what was expected.
+
+Part-of-speech tags and verb features of the lexicon.
+
+In: nothing. Out: the names that templates, lexicons and parsers share
+(universaldependencies.org/u/pos; moods as in Lexique).
+
+Load templates of homophone pairs by name, set or path.
+
+In: a TOML file (data_templates/french/README.md describes it), or the name of a set that comes with
+the package. Out: checked, immutable `Template`s.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeAlias
 
 from ...errors import InputError
+from ...files.json_files import JsonObject
+from ...files.text_files import read_bounded
 from .contrasts import CONTRASTS, INVARIANT
-from .tags import PARTICIPLES, VERBAL
-from .template_entries import (
-    AGREEMENTS,
-    TomlTable,
-    entry_choice,
-    entry_choices,
-    entry_endings,
-    entry_flag,
-    entry_section,
-    entry_strings,
-    entry_tags,
-    entry_text,
-    refuse_unknown_entries,
+
+PARTS_OF_SPEECH = (
+    *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
+    *("PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X"),
 )
+VERBAL = ("VERB", "AUX")
+# Of a form that can be several, the first is meant (Lexique calls étaient a present, too). The
+# imperative has no subject, so it is never meant.
+TENSES = ("ind:imp", "cnd:pre", "ind:fut", "ind:pre", "ind:pas", "sub:pre", "sub:imp")
+PARTICIPLES = ("par:pas", "par:pre")
+
+
+TomlTable: TypeAlias = JsonObject
+AGREEMENTS = ("s", "p", "1s", "2s", "3s", "1p", "2p", "3p")
+
+
+def entry_endings(table: TomlTable, where: str) -> dict[str, tuple[str, ...]]:
+    return {
+        entry_choice(agreement, AGREEMENTS, f"{where}: [target.endings]"): entry_strings(
+            table, agreement, where
+        )
+        for agreement in table
+    }
+
+
+def entry_flag(table: TomlTable, name: str, where: str, *, default: bool) -> bool:
+    flag = table.get(name, default)
+    if not isinstance(flag, bool):
+        raise InputError(f"{where}: {name} must be true or false, found {flag!r}")
+    return flag
+
+
+def refuse_unknown_entries(table: TomlTable, names: Iterable[str], where: str) -> None:
+    unknown = sorted(set(table) - set(names))
+    if unknown:
+        raise InputError(
+            f"{where}: unknown entry {', '.join(unknown)}; expected some of {', '.join(names)}"
+        )
+
+
+def entry_section(table: TomlTable, name: str, where: str) -> TomlTable:
+    subtable = table.get(name, {})
+    if not isinstance(subtable, dict):
+        raise InputError(f"{where}: [{name}] must be a table, found {subtable!r}")
+    return subtable
+
+
+def entry_text(table: TomlTable, name: str, where: str) -> str:
+    text = table.get(name)
+    if not isinstance(text, str) or not text:
+        raise InputError(f"{where}: {name} must be a text, found {text!r}")
+    return text
+
+
+def entry_strings(
+    table: TomlTable, name: str, where: str, *, required: bool = False
+) -> tuple[str, ...]:
+    texts = table.get(name, [])
+    if (
+        not isinstance(texts, list)
+        or not all(isinstance(item, str) for item in texts)
+        or (required and not texts)
+    ):
+        raise InputError(f"{where}: {name} must be a list of texts, found {texts!r}")
+    return tuple(texts)
+
+
+def entry_choice(entry: object, choices: tuple[str, ...], where: str) -> str:
+    if entry not in choices:
+        raise InputError(f"{where} must be one of {choices}, found {entry!r}")
+    return entry
+
+
+def entry_choices(
+    table: TomlTable, name: str, choices: tuple[str, ...], where: str
+) -> tuple[str, ...]:
+    return tuple(
+        entry_choice(entry, choices, f"{where}: {name}")
+        for entry in entry_strings(table, name, where)
+    )
+
+
+def entry_tags(table: TomlTable, where: str, *, required: bool = False) -> tuple[str, ...]:
+    tags = entry_strings(table, "pos", where, required=required)
+    return tuple(entry_choice(tag, PARTS_OF_SPEECH, f"{where}: pos") for tag in tags)
+
 
 # These any parser can tell: the cue is a word before (behind) the target, whatever the grammar.
 ADJACENCY_RELATIONS = ("before", "after")
@@ -256,3 +345,69 @@ def _parse_cues(table: TomlTable, meanings: tuple[str, ...], where: str) -> dict
             f"{where}: no cue forms; expected for example [cues.p] with always = ['les']"
         )
     return cues
+
+
+_TEMPLATES_DIR = Path(__file__).parent / "template_files"
+
+
+@functools.lru_cache
+def load_templates(language: str = "french") -> tuple[Template, ...]:
+    """Load every template of a set that comes with the package.
+
+    "french" is the study's, "french_paper" has the published rules, "french_control" targets
+    without a contrast; "french_spelling", "english" and "dutch" have other homophones, with small
+    lexicons of their own.
+
+    Raises
+    ------
+    InputError
+        For an unknown set.
+
+    Examples
+    --------
+    >>> [template.name for template in load_templates("french")]
+    ['det_noun', 'det_noun_verb', 'pronoun_verb']
+    """
+    set_names = sorted(folder.name for folder in _TEMPLATES_DIR.iterdir() if folder.is_dir())
+    if language not in set_names:
+        raise InputError(
+            f"template set {language!r} is not one of {set_names}: choose one, or load_template(path) "
+            "your own"
+        )
+    return tuple(load_template(path) for path in sorted((_TEMPLATES_DIR / language).glob("*.toml")))
+
+
+def load_template(source: str | Path) -> Template:
+    """Load one template: the path of a TOML file, or the name of one that comes with the package.
+
+    Raises
+    ------
+    InputError
+        If there is no such file or name, or it is not a template; the message names the entry that
+        is wrong.
+
+    Examples
+    --------
+    >>> load_template("pronoun_verb").cues["ils"]
+    CueForm(agreement='3p', audible_when='before_vowel')
+    """
+    path = Path(source)
+    if path.suffix != ".toml":
+        path_by_name = {file.stem: file for file in sorted(_TEMPLATES_DIR.glob("*/*.toml"))}
+        if str(source) not in path_by_name:
+            raise InputError(
+                f"template {str(source)!r} is not one of {sorted(path_by_name)}: give a name or a .toml "
+                "file"
+            )
+        path = path_by_name[str(source)]
+    try:
+        table = tomllib.loads(read_bounded(path).decode("utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"template {path}: cannot be read ({error.strerror}): give the path of a TOML file"
+        ) from error
+    except RecursionError as error:
+        raise InputError(f"template {path}: not valid TOML: nested too deeply") from error
+    except ValueError as error:  # no TOML, no UTF-8, a null byte in the path
+        raise InputError(f"template {path}: not valid TOML: {error}") from error
+    return parse_template(table, f"template {path.name}", path.parent)

@@ -5,26 +5,44 @@ with counts of what was dropped at each stage and why, as tables and as a figure
 must be right at their own places in the transcript (Mohebbi et al. 2023 asked only that the forms
 occur in it). What is drawn for balance depends on the seed and the examples' names, never on the
 corpus's order.
+
+Transcripts and outputs that a selection reads and writes.
+
+Reasons to exclude a pair: faults of the pair, or its spelling by models.
+
+Make one row of the annotated data set from a pair.
+
+In: a clip's line with words and times, and one of its pairs. Out: a dictionary with the columns of
+`dataset.SCHEMA`.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
 from ...errors import InputError
-from ...files.json_files import JsonObject
-from ...files.locks import hold_writing_lock
-from ...files.unfinished_files import clear_leftovers
-from ...files.versions import package_versions
+from ...files.cache_keys import package_versions
+from ...files.json_files import Json, JsonObject
+from ...files.whole_files import clear_leftovers, hold_writing_lock
+from ...inputs.words.multipart_words import GAP
+from ...runs.journal.stage_files import list_outputs
 from ...runs.journal.stage_lines import lines, read_stage_options
-from .contrasts import CONTRASTS, INVARIANT
+from .contrasts import (
+    CONTRASTS,
+    IMPERSONAL,
+    INVARIANT,
+    NUMBER_ACROSS_PERSONS,
+    PERSON,
+    TENSE,
+    find_cue_pair,
+)
 from .dataset import write_examples
-from .example_rows import balance_values, example_name, make_example_row
 from .mining import MINING_VERSION
-from .pair_checks import balance_rules, check_spelling, find_exclusion_reason
+from .pair_template import BALANCE_COLUMNS
 from .sampling import (
     PUBLISHED_SEED,
     PairCandidate,
@@ -33,17 +51,233 @@ from .sampling import (
     draw_evenly,
     find_lone_pairs,
 )
-from .selection_files import list_transcribed_models, transcript_paths
 from .stage_counts import SelectionCounts, write_counts
 from .study_folder import (
     EXAMPLES,
     PAIRS,
+    TRANSCRIPTS,
     WORDS,
     read_aligned_lines,
     refuse_outdated_output,
     transcript_digest,
 )
-from .transcript_comparison import compare_transcript
+from .transcript_comparison import (
+    TranscriptComparison,
+    compare_transcript,
+    cue_and_target_positions,
+)
+
+
+def list_transcribed_models(study: Path) -> list[str]:
+    names = list(_transcript_paths_by_model(study))
+    if not names:
+        raise InputError(
+            f"no transcripts in {study / TRANSCRIPTS}: transcribe first, or select with models=[]"
+        )
+    return names
+
+
+def _transcript_paths_by_model(study: Path) -> dict[str, Path]:
+    """Transcripts by the names of their models."""
+    outputs = {}
+    for path in list_outputs(study / TRANSCRIPTS):
+        model = read_stage_options(path).get("model")
+        if model is None:
+            raise InputError(
+                f"{path.with_suffix('')}* does not say of which model it is: transcribe again, or "
+                "delete it"
+            )
+        outputs[model] = path
+    return outputs
+
+
+def transcript_paths(study: Path, models: Iterable[str]) -> list[Path]:
+    """Transcripts of the models, checked to belong to the pairs and words at hand."""
+    outputs = _transcript_paths_by_model(study)
+    missing_models = [model for model in models if model not in outputs]
+    if missing_models:
+        raise InputError(
+            f"no transcripts of {', '.join(missing_models)}: there are those of "
+            f"{', '.join(outputs) or 'no model'}"
+        )
+    return [outputs[model] for model in models]
+
+
+_PAIR_FIELDS = ("template", "number", "person", "tense", "lemma", "contrast", "meaning", "foil")
+_CUE_FIELDS = ("audible", "liaison", "distance", "numeral", "attractor")
+_MAX_DISTANCE = 3  # words from cue to target, from which on distances count as one
+# Both numbers exist in the others.
+_ONE_NUMBER_CONTRASTS = (NUMBER_ACROSS_PERSONS, PERSON, TENSE, IMPERSONAL)
+
+
+def make_example_row(line: Mapping[str, Json], pair: Mapping[str, Json]) -> JsonObject:
+    """Row of the data set for a pair; cue and target are None if they are no single words."""
+    text = line["text"]
+    words = [
+        {"text": text[a:b], "start": start, "end": end, "score": score, "from": a, "to": b}
+        for a, b, start, end, score in line["words"]
+    ]
+    example = {
+        "name": example_name(line, pair),
+        "clip": line["key"],
+        "audio": line["path"],
+        **{name: line[name] for name in ("text", "language", "seconds", "alignment", "doubts")},
+        "sound": line.get("sound"),
+        "alignment_score": line["score"],
+        "words": words,
+        "meta": json.dumps(line["meta"], ensure_ascii=False, sort_keys=True),
+        "models": [],
+        **{name: pair.get(name) for name in (*_PAIR_FIELDS, *_CUE_FIELDS)},
+    }
+    for role in ("cue", "target", "via"):
+        span = pair.get(role)
+        example[role] = _find_word_index(words, span)
+        example[f"{role}_word"] = text[slice(*span)] if span else None
+    example["cue_indices"] = [_find_word_index(words, span) for span in cue_spans(pair)]
+    separator = (
+        GAP if pair.get("joined_cue") else " "
+    )  # by which the reader knows a cue in several parts
+    example["cue_word"] = separator.join(text[slice(*span)] for span in cue_spans(pair))
+    target = example["target"]
+    example["position"] = (
+        None if target is None else ("start", "middle", "end")[3 * target // len(words)]
+    )
+    return example
+
+
+def cue_spans(pair: Mapping[str, Json]) -> list[tuple[int, int]]:
+    """Characters of each of the cue's words."""
+    return [(start, stop) for start, stop in (pair["cue"], *(pair.get("further_cues") or ()))]
+
+
+def _find_word_index(words: Sequence[Mapping[str, Json]], span: Sequence[int] | None) -> int | None:
+    """Index of the one word that is at these characters; None if there are several, or none."""
+    indices = [
+        i
+        for i, word in enumerate(words)
+        if span and word["from"] < span[1] and span[0] < word["to"]
+    ]
+    return indices[0] if len(indices) == 1 else None
+
+
+def example_name(line: Mapping[str, Json], pair: Mapping[str, Json]) -> str:
+    """Name of an example: the clip's, the template's, and where in the text cue and target
+    begin."""
+    return f"{line['key']}.{pair['template']}.{pair['cue'][0]}-{pair['target'][0]}"
+
+
+def balance_values(example: Mapping[str, Json]) -> dict[str, str]:
+    """Return an example's values in the columns of `BALANCE_COLUMNS`.
+
+    Distances of three words and more are one value. Where a contrast has one number alone (je
+    parle, il fait), there is none to balance.
+
+    Examples
+    --------
+    >>> values = balance_values({"contrast": "person", "number": "s", "distance": 4, "cue_word": "il"})
+    >>> values["number"], values["distance"]
+    ('', '3+')
+    """
+    values = {column: str(example.get(column)) for column in BALANCE_COLUMNS}
+    distance = example.get("distance")
+    values["cue_pair"] = find_cue_pair(example.get("cue_word"))
+    values["distance"] = (
+        str(distance) if distance is None or distance < _MAX_DISTANCE else f"{_MAX_DISTANCE}+"
+    )
+    if example.get("contrast") in _ONE_NUMBER_CONTRASTS:
+        values["number"] = ""
+    return values
+
+
+def find_exclusion_reason(
+    example: Mapping[str, Json],
+    pair: Mapping[str, Json],
+    audible_only: bool,
+    keep_doubtful: bool,
+    doubts: list[str],
+) -> tuple[str, str]:
+    """Kind of reason and reason why a pair is no example, before any model spells it; empty if it
+    may be one."""
+    indices = [*example["cue_indices"], example["target"]]
+    if None in indices or len(set(indices)) < len(indices):
+        return (
+            "not two words",
+            f"{example['cue_word']!r} and {example['target_word']!r} are not one word each",
+        )
+    for role, index in zip(
+        [*["cue"] * len(example["cue_indices"]), "target"], indices, strict=True
+    ):
+        word = example["words"][index]
+        if word["end"] <= word["start"]:
+            return "no time", f"the {role} {word['text']!r} has no length in the alignment"
+    if doubts and not keep_doubtful:
+        return "doubtful alignment", " ".join(doubts)
+    if audible_only and not (pair.get("audible") and not pair.get("liaison")):
+        return (
+            "not audible",
+            "the cue cannot be told by ear, or liaison betrays the number at the target",
+        )
+    return "", ""
+
+
+def check_spelling(
+    example: Mapping[str, Json],
+    line: Mapping[str, Json],
+    pair: Mapping[str, Json],
+    transcripts: Mapping[str, JsonObject],
+    comparisons: dict[str, TranscriptComparison],
+    counts: SelectionCounts | None,
+) -> tuple[str, str]:
+    """Note what each model wrote and where; say which model did not spell cue or target right."""
+    reason_kind = reason = ""
+    for model, transcript in transcripts.items():
+        found_cues = [
+            span for span in map(comparisons[model].find_span, cue_spans(pair)) if span is not None
+        ]
+        found_target = comparisons[model].find_span(tuple(pair["target"]))
+        misspelled_roles = ["cue"] * (len(found_cues) < len(example["cue_indices"])) + [
+            "target"
+        ] * (found_target is None)
+        if counts is not None:
+            counts.count_spelling(model, line["key"], transcript, misspelled_roles)
+        if misspelled_roles or found_target is None:
+            reason_kind = reason_kind or f"{' and '.join(misspelled_roles)} misspelled by {model}"
+            reason = reason or f"{model} writes {transcript['transcript']!r} for {line['text']!r}"
+            continue
+        cue_columns, target_rows = cue_and_target_positions(
+            transcript["tokens"], found_cues, found_target
+        )
+        model_entry = {
+            "model": model,
+            "transcript": transcript["transcript"],
+            "wer": transcript["wer"],
+        }
+        example["models"].append(
+            {**model_entry, "cue_columns": cue_columns, "target_rows": target_rows}
+        )
+    return reason_kind, reason
+
+
+def balance_rules(
+    study: Path, candidates: Iterable[PairCandidate], balance: Sequence[str]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
+    """By template, the columns to balance (those of the template, and those requested for all), and
+    how many readings it gives."""
+    mined_templates = {
+        template["name"]: template
+        for template in read_stage_options(study / PAIRS).get("templates", ())
+    }
+    templates = {
+        name: mined_templates.get(name, {})
+        for name in (*mined_templates, *(candidate.template for candidate in candidates))
+    }
+    columns_by_template = {
+        name: tuple(dict.fromkeys((*template.get("balance", ()), *balance)))
+        for name, template in templates.items()
+    }
+    return columns_by_template, {
+        name: 2 if template.get("noun") else 1 for name, template in templates.items()
+    }
 
 
 def select_examples(

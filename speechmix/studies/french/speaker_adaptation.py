@@ -7,19 +7,24 @@ by at most 10 ms towards the second. Where it does not, the less doubtful of the
 resuming, `adaptation/first.jsonl` has the first alignment with phonemes, and
 `adaptation/voices/<hash>.safetensors` a voice, by what it was learnt from. A clip is never judged by
 a voice that has heard it: a speaker's clips are in four parts, each aligned by the other three.
+
+Models of the speakers' sounds in a corpus, learnt from their clips.
 """
 
 from __future__ import annotations
 
 import functools
+import heapq
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...alignment.alignment_result import REVISION, Alignment
+from ...alignment.cepstra import RecordingCepstra, analyse_recording
 from ...alignment.confidence import TRUSTED_TEXT
-from ...alignment.speaker_sounds import SpeakerVoice
+from ...alignment.speaker_sounds import REVISION as VOICE_REVISION
+from ...alignment.speaker_sounds import SpeakerVoice, frames_by_sound, learn_voice
 from ...alignment.synthesis_aligner import ADAPTED, align_by_synthesis, words_by_synthesis
 from ...errors import InputError
 from ...evaluation.statistics.groups import SPEAKER_COLUMNS
@@ -27,17 +32,106 @@ from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
 from ...files.shard_assignment import WHOLE, Shard
 from ...inputs.clips.clip import Clip
+from ...inputs.clips.corpus_row import seeded_uniform
 from ...inputs.words.timed_words import Word
 from ...runs.journal.stage_journal import SkipItem, StoredLines
 from ...runs.journal.stage_lines import read_kept_lines, read_stage_options
-from .alignment_stage import run_alignment_stage
-from .corpus_voices import CorpusVoices
 from .sentence_alignment import check_audio, make_stored_words, write_clip_textgrid
-from .stages import align_corpus
+from .stages import align_corpus, run_alignment_stage
 from .study_folder import WORDS, clip_from_line
 
 if TYPE_CHECKING:
     from ...adapters import Model
+
+
+PART_COUNT = 4  # of a speaker's clips
+MIN_SPEAKER_CLIPS, MAX_VOICE_CLIPS = (
+    12,
+    200,
+)  # trusted clips of a speaker who has a voice of one's own; clips that a voice is learnt from
+
+
+class CorpusVoices:
+    """Voices of the speakers of the first alignment, learnt when they are needed, stored in
+    files."""
+
+    def __init__(self, folder: Path, path: Path, first_lines: StoredLines):
+        self._folder, self._first_lines = folder, first_lines
+        self._trusted_clips: dict[str, list[tuple[float, str, str]]] = {}
+        for line in read_kept_lines(path):
+            if line["alignment"] == "synthesis" and not line["doubts"]:
+                audio_digest = digest([line["sound"], line["phonemes"]])
+                self._trusted_clips.setdefault(line["speaker"], []).append(
+                    (seeded_uniform(line["key"], 0), line["key"], audio_digest)
+                )
+        small_speakers = [
+            speaker
+            for speaker, clips in self._trusted_clips.items()
+            if len(clips) < MIN_SPEAKER_CLIPS
+        ]
+        self._trusted_clips[""] = [
+            clip
+            for speaker in {*small_speakers, ""}
+            for clip in self._trusted_clips.pop(speaker, [])
+        ]
+        self._voice_names: dict[tuple[str, int], str | None] = {}
+        self._load_cached = functools.lru_cache(maxsize=4 * PART_COUNT)(self._load_or_learn)
+
+    def voice_name(self, line: Mapping[str, Json]) -> str | None:
+        """Hash of what the voice for a clip is learnt from; None if there is too little, or nothing
+        to adapt."""
+        if line.get("alignment") != "synthesis":
+            return None
+        speaker_part = self._speaker_and_part(line)
+        if speaker_part not in self._voice_names:
+            clips = self._training_clips(*speaker_part)
+            self._voice_names[speaker_part] = (
+                digest([REVISION, VOICE_REVISION, clips])
+                if len(clips) >= MIN_SPEAKER_CLIPS // 2
+                else None
+            )
+        return self._voice_names[speaker_part]
+
+    def load_voice(self, line: Mapping[str, Json]) -> SpeakerVoice | None:
+        """The voice of a clip's speaker, learnt from other clips; None if there is too little."""
+        name = self.voice_name(line)
+        if name is None:
+            return None
+        return self._load_cached(name, *self._speaker_and_part(line))
+
+    def _speaker_and_part(self, line: Mapping[str, Json]) -> tuple[str, int]:
+        """Whose voice a clip is aligned with, and the part of their clips that it is in."""
+        speaker = line["speaker"] if line["speaker"] in self._trusted_clips else ""
+        return speaker, int(PART_COUNT * seeded_uniform(line["key"], 0))
+
+    def _training_clips(self, speaker: str, fold_index: int) -> list[tuple[float, str, str]]:
+        clips = (
+            clip for clip in self._trusted_clips[speaker] if int(PART_COUNT * clip[0]) != fold_index
+        )
+        return heapq.nsmallest(MAX_VOICE_CLIPS, clips)
+
+    def _load_or_learn(self, name: str, speaker: str, fold_index: int) -> SpeakerVoice | None:
+        path = self._folder / f"{name}.safetensors"
+        if path.is_file():
+            return SpeakerVoice.load(path)
+        lines = (
+            self._first_lines.read_line(key)
+            for _, key, _ in self._training_clips(speaker, fold_index)
+        )
+        voice = learn_voice(
+            frames_by_sound(_read_recording(line) for line in lines if line is not None)
+        )
+        if voice is not None:
+            voice.save(path)
+        return voice
+
+
+def _read_recording(line: Mapping[str, Json]) -> tuple[RecordingCepstra, list[Word]]:
+    clip = Clip.from_file(line["path"], name=line["key"])
+    return analyse_recording(clip.audio(16_000), 16_000), [
+        Word(*phoneme) for phoneme in line["phonemes"]
+    ]
+
 
 ADAPTATION = "adaptation"
 # Raised when the same two alignments become other word times; lines are then made again.

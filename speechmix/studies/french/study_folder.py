@@ -14,8 +14,8 @@ from ...errors import InputError
 from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
 from ...files.shard_assignment import WHOLE, Shard
+from ...inputs.audio.audio_source import audio_fingerprint
 from ...inputs.audio.byte_ranges import file_signature
-from ...inputs.audio.loading import audio_fingerprint
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.corpus_row import RejectedRow, Row
 from ...inputs.corpora.corpus_reading import write_recording

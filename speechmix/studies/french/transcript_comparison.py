@@ -136,9 +136,11 @@ def token_ranges(model: Model, clip: Clip, transcript: str) -> list[Range | None
     without a decoder."""
     if model.capabilities.decoding == "frames":
         return None
-    from ...adapters.generation.decoder_prefix import decoder_prefix
-    from ...adapters.generation.decoder_text import join_to_prefix
-    from ...adapters.generation.token_words import tokenize_with_offsets
+    from ...adapters.generation.decoder_text import (
+        decoder_prefix,
+        join_to_prefix,
+        tokenize_with_offsets,
+    )
 
     text = join_to_prefix(model, transcript)
     prefix_length = len(text) - len(transcript)

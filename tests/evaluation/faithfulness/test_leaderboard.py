@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.evaluation.statistics.sign_flips import corrected_p
+from speechmix.evaluation.statistics.intervals import corrected_p
 from speechmix.extensions.faithfulness import leaderboard as boards
 from speechmix.extensions.faithfulness.layer_choice import choose_best_layer
 from speechmix.extensions.faithfulness.leaderboard_sentences import describe_leaderboard

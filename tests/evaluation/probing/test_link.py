@@ -15,7 +15,7 @@ from speechmix.extensions.probing.probing_agreement import (
     permutation_correlation,
     probing_agreement,
 )
-from speechmix.reporting.plots.paper_figure_data import published_contributions, published_probing
+from speechmix.reporting.plots.cue_tables import published_contributions, published_probing
 
 BY = ["model", "init", "stack", "measure"]
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix.adapters.capture.hidden_states import hidden_states
+from speechmix.adapters.capture.forward_pass import hidden_states
 from speechmix.errors import InputError
 from speechmix.extensions.planted.case_table import CUE, OTHER, TARGET
 from speechmix.extensions.planted.hand_set_models import FAMILIES

@@ -8,8 +8,8 @@ relations of `parser_interface` need.
 from __future__ import annotations
 
 from ..parser_interface import RELATIONS, Link
-from .french_tokens import Token, tokenize
 from .lexicon import Lexicon
+from .spoken import Token, tokenize
 from .subjects import SubjectNouns, find_pronoun_verb
 from .words import (
     DETERMINER_BITS,

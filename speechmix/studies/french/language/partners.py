@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..contrasts import CONTRASTS, NUMBER, TENSE, WORD, verb_contrast
-from ..tags import PARTICIPLES, TENSES, VERBAL
+from ..pair_template import PARTICIPLES, TENSES, VERBAL
 
 if TYPE_CHECKING:
-    from .lexicon import Lexicon
-    from .word_readings import WordReading
+    from .lexicon import Lexicon, WordReading
 
 # Also of a verb that Lexique does not name with them (fondre, voir, peindre, moudre), whose
 # singular sounds different.

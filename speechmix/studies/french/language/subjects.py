@@ -4,6 +4,19 @@ In: the tokens of a sentence, what kinds of words they are, and a noun phrase or
 verb's index. From a noun that can begin a clause the walk goes over what may stand between it and
 its verb: adjectives, adverbs, phrases with a preposition (la plupart des élèves), a relative
 clause, an insertion between commas, clitics.
+
+Detect impersonal "il", as in il faut or il y a.
+
+Others are il fait froid, il est dix heures, il me semble voir, il peut y avoir.
+
+In: what kinds of words a sentence has, and where il and its verb are. Out: yes or no. Where both
+can be (il était arrivé un lundi, il vient des Vosges), it is taken to: a number that nobody has is
+worse than a pair that is left out.
+
+Where a name, a phrase with a preposition, an insertion and a relative clause end.
+
+In: the tokens of a sentence and what kinds of words they are. Out: indices of words. `subjects`
+steps over these on the way from a noun to its verb.
 """
 
 from __future__ import annotations
@@ -11,10 +24,272 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from .french_tokens import Token
-from .impersonal import IMPERSONAL_VERBS, is_impersonal
-from .phrase_boundaries import ADVERBIAL_PAIRS, FindNounOfDeterminer, PhraseBoundaries
+from .spoken import Token
 from .words import CONJUNCTIONS, RELATIVE_PRONOUNS, SINGULAR, WordKind
+
+# Nobody is meant by il before these verbs (il faut), or with a clause or a noun behind (il semble
+# que, il existe un).
+IMPERSONAL_VERBS = frozenset("falloir pleuvoir neiger geler grêler venter bruiner advenir".split())
+_IMPERSONAL_VERBS_BY_COMPLEMENT = {
+    # "parer" is paraître without its circumflex (il parait que)
+    "que": frozenset(
+        "sembler paraître parer arriver suffire importer convenir apparaître résulter ressortir "
+        "rester être".split()
+    ),
+    "de": frozenset("convenir suffire importer plaire déplaire tarder".split()),
+    "un": frozenset("exister rester manquer suffire arriver venir survenir".split()),
+}
+_QUANTIFIERS = frozenset("un une des plusieurs aucun aucune nul nulle rien".split())
+# Il peut y avoir, il doit être midi: il belongs to the infinitive behind these.
+_SEMI_AUXILIARIES = frozenset("pouvoir devoir aller sembler paraître".split())
+_EXPERIENCERS = frozenset("me m' te t' nous vous lui leur".split())
+_APPROXIMATIONS = frozenset("près de d' environ presque plus moins déjà".split())
+# Il est difficile de partir: these are said of what is done, not of him who does it.
+_EVALUATIVE_ADJECTIVES = frozenset(
+    """
+    possible impossible difficile facile nécessaire utile inutile permis défendu interdit urgent rare superflu logique normal
+    important essentiel indispensable préférable souhaitable juste injuste naturel évident inconcevable dangereux agréable
+    recommandé conseillé obligatoire bon
+    """.split()
+)
+_COPULAS = frozenset("être devenir sembler paraître".split())
+_WEATHER_WORDS = frozenset("froid chaud beau nuit jour noir sombre doux frais bon mauvais".split())
+_TIME_WORDS = frozenset("temps tard tôt midi minuit".split())
+
+
+def is_impersonal(kinds: Sequence[WordKind], pronoun_index: int, verb_index: int) -> bool:
+    """Say whether il stands for nobody: il y a, il faut, il s'agit, il fait froid, il semble que.
+
+    There may be clitics between il and its verb.
+    """
+    lemmas = kinds[verb_index].verb_lemmas
+    clitics = {kind.key for kind in kinds[pronoun_index + 1 : verb_index]}
+    if (
+        lemmas & IMPERSONAL_VERBS
+        or ("y" in clitics and "avoir" in lemmas)
+        or ("s'" in clitics and "agir" in lemmas)
+    ):
+        return True
+    if "valoir" in lemmas and verb_index + 1 < len(kinds) and kinds[verb_index + 1].key == "mieux":
+        return True
+    if "en" in clitics and (
+        kinds[verb_index].key in ("soit", "fût") or lemmas & {"résulter", "ressortir"}
+    ):
+        return True  # quoi qu'il en soit, il en résulte
+    if "rester" in lemmas and clitics & _EXPERIENCERS:
+        return True  # il me reste
+    infinitive_index = _find_infinitive(kinds, verb_index)
+    if infinitive_index is not None and lemmas & _SEMI_AUXILIARIES:
+        if clitics & _EXPERIENCERS and lemmas & _COPULAS:
+            return True  # il me semble voir
+        return is_impersonal(kinds, verb_index, infinitive_index)
+    if "être" in lemmas and _is_hour(kinds[verb_index + 1 : verb_index + 7]):
+        return True
+    following_kinds = [
+        kind
+        for kind in kinds[verb_index + 1 : verb_index + 6]
+        if kind.key in _TIME_WORDS
+        or not (kind.can_precede_adjective or kind.is_filler or _is_adverb(kind))
+    ]
+    if [kind.key for kind in following_kinds[:2]] == ["à", "peine"]:
+        following_kinds = following_kinds[2:]
+    if not following_kinds:
+        return False
+    if "avoir" in lemmas and following_kinds[0].verb_lemmas:
+        has_mieux = "mieux" in {kind.key for kind in kinds[verb_index + 1 : verb_index + 3]}
+        if following_kinds[0].verb_lemmas <= IMPERSONAL_VERBS or (
+            has_mieux and "valoir" in following_kinds[0].verb_lemmas
+        ):
+            return True  # il a fallu, il aurait mieux valu
+    if "faire" in lemmas and following_kinds[0].key in _WEATHER_WORDS:
+        return True
+    second_key = following_kinds[1].key if len(following_kinds) > 1 else ""
+    if (
+        lemmas & _COPULAS
+        and not clitics & {"se", "s'"}
+        and following_kinds[0].key in _EVALUATIVE_ADJECTIVES
+        and second_key in ("de", "d'")
+    ):
+        return True
+    has_quantity = len(following_kinds) > 1 and (
+        second_key in _QUANTIFIERS or following_kinds[1].is_quantity
+    )
+    if (
+        has_quantity
+        and "être" in lemmas
+        and following_kinds[0].is_past_participle
+        and following_kinds[0].verb_lemmas & _IMPERSONAL_VERBS_BY_COMPLEMENT["un"]
+    ):
+        return True  # il est arrivé un
+    if "être" in lemmas:
+        is_hour = second_key in ("heure", "heures") and not following_kinds[0].is_preposition
+        return (
+            following_kinds[0].key in _TIME_WORDS
+            or is_hour
+            or (bool(following_kinds[0].adjective_bits) and second_key in ("que", "qu'"))
+        )
+    complement = (
+        "que"
+        if following_kinds[0].key in ("que", "qu'")
+        else "de"
+        if following_kinds[0].key in ("de", "d'")
+        else ""
+    )
+    if not complement and (
+        following_kinds[0].key in _QUANTIFIERS or following_kinds[0].is_quantity
+    ):
+        complement = "un"
+    return bool(lemmas & _IMPERSONAL_VERBS_BY_COMPLEMENT.get(complement, frozenset()))
+
+
+def _find_infinitive(kinds: Sequence[WordKind], verb_index: int) -> int | None:
+    """Index of an infinitive behind a verb, over adverbs and clitics."""
+    for index in range(verb_index + 1, min(verb_index + 6, len(kinds))):
+        kind = kinds[index]
+        if kind.infinitive_frequency > kind.nominal_frequency:
+            return index
+        if not (kind.is_clitic or _is_adverb(kind)):
+            return None
+    return None
+
+
+def _is_hour(following_kinds: Sequence[WordKind]) -> bool:
+    """Whether what stands behind a verb says the time: (près de) huit heures."""
+    first_index = next(
+        (index for index, kind in enumerate(following_kinds) if kind.key not in _APPROXIMATIONS),
+        len(following_kinds),
+    )
+    time_kinds = following_kinds[first_index : first_index + 2]
+    return (
+        bool(time_kinds)
+        and not time_kinds[0].is_preposition
+        and [kind.key for kind in time_kinds[1:]] in (["heure"], ["heures"])
+    )
+
+
+def _is_adverb(kind: WordKind) -> bool:
+    return kind.key == "pas" or (
+        kind.adverb_frequency > 0
+        and kind.adverb_frequency > kind.nominal_frequency + kind.finite_frequency
+    )
+
+
+# Two words that stand anywhere, and are no verb (en fait) and no noun (au final) there.
+ADVERBIAL_PAIRS = frozenset(
+    tuple(pair.split())
+    for pair in (
+        "en fait|au final|du coup|en effet|par exemple|en général|au moins|au fond|d' accord|de "
+        "nouveau|sans doute|en plus"
+    ).split("|")
+)
+_AUXILIARIES = frozenset(("avoir", "être"))
+_MAX_INSERTION_WORDS = 6  # words between two commas
+
+
+FindNounOfDeterminer = Callable[[int], "int | None"]
+
+
+class PhraseBoundaries:
+    """Ends of the phrases and clauses of a sentence.
+
+    `find_noun` takes the index of a determiner and returns that of its noun, or None.
+    """
+
+    def __init__(
+        self, tokens: Sequence[Token], kinds: Sequence[WordKind], find_noun: FindNounOfDeterminer
+    ):
+        self._tokens, self._kinds, self._find_noun = tokens, kinds, find_noun
+
+    def find_name_end(self, start_index: int) -> int | None:
+        """Last word of a name: words with a capital, or one that the lexicon lacks (transcripts
+        have no capitals)."""
+        kinds, index = self._kinds, start_index
+        while (
+            index < len(kinds) and self._tokens[index].is_capitalized and not kinds[index].is_sign
+        ):
+            index += 1
+        if index == start_index and not kinds[index].is_known and not kinds[index].is_sign:
+            index += 1
+        return index - 1 if index > start_index else None
+
+    def find_phrase_last_word(self, preposition: int) -> int | None:
+        """Noun that ends a phrase with a preposition: d'anglais, du petit jardin, à cette heure;
+        None if there is none."""
+        kinds, index = self._kinds, preposition + 1
+        is_contracted = kinds[preposition].key in ("du", "des", "au", "aux")
+        if index >= len(kinds):
+            return None
+        if is_contracted:
+            return self._find_noun(preposition) if kinds[preposition].determiner_bits else index
+        if kinds[index].determiner_bits:
+            return self._find_noun(index)
+        while index < len(kinds) and (kinds[index].is_prenominal or kinds[index].is_quantity):
+            index += 1
+        if index >= len(kinds) or kinds[index].is_sign or kinds[index].is_function_word:
+            return None
+        name_end = self.find_name_end(index)
+        if name_end is not None:
+            return name_end
+        return index if kinds[index].noun_bits or kinds[index].infinitive_frequency else None
+
+    def find_closing_comma(self, opening_comma: int) -> int | None:
+        """Comma that ends an insertion of a few words without a verb of its own (ma meilleure amie,
+        donc Manon, me dit)."""
+        kinds = self._kinds
+        for index in range(
+            opening_comma + 1, min(opening_comma + _MAX_INSERTION_WORDS + 2, len(kinds))
+        ):
+            word = kinds[index]
+            if word.key == ",":
+                return index if index > opening_comma + 1 else None
+            is_strong_verb = (
+                word.persons
+                and word.finite_frequency
+                > word.nominal_frequency + word.participle_frequency + word.adverb_frequency
+            )
+            if (
+                word.is_sign
+                or word.subject_person
+                or word.key == "et"
+                or is_strong_verb
+                or (index == opening_comma + 1 and word.determiner_bits)
+            ):
+                return None
+        return None
+
+    def find_resumption_after_relative(self, pronoun: int) -> int | None:
+        """Where the clause goes on behind a relative clause: behind its comma, or at the second
+        finite verb."""
+        kinds, verb_count, index = self._kinds, 0, pronoun + 1
+        has_auxiliary = False
+        while index < len(kinds):
+            word = kinds[index]
+            if word.key == "," and verb_count:
+                return index + 1
+            if word.is_sign or word.key in CONJUNCTIONS:
+                return None
+            if index + 1 < len(kinds) and (word.key, kinds[index + 1].key) in ADVERBIAL_PAIRS:
+                index += 1
+            elif word.determiner_bits and not (word.is_clitic and kinds[index - 1].is_clitic):
+                noun_index = self._find_noun(index)
+                index = index if noun_index is None else noun_index
+            elif (
+                word.persons
+                and word.finite_frequency > word.nominal_frequency
+                and not word.is_preposition
+            ):
+                if not (has_auxiliary and word.is_past_participle):
+                    verb_count += 1
+                    has_auxiliary = bool(word.verb_lemmas & _AUXILIARIES)
+                if (
+                    verb_count == 2
+                    and not kinds[index - 1].is_clitic
+                    and not kinds[index - 1].subject_person
+                ):
+                    return index
+            index += 1
+        return None
+
 
 # Behind these, elle is no subject (avec elle).
 _PREPOSITIONS_BEFORE_PRONOUN = frozenset(

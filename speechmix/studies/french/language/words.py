@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..tags import VERBAL
-from .french_tokens import is_numeral
+from ..pair_template import VERBAL
 from .lexicon import Lexicon
+from .spoken import is_numeral
 
 if TYPE_CHECKING:
-    from .word_readings import WordReading
+    from .lexicon import WordReading
 
 # Genders and numbers as bits: masculine singular, feminine singular, masculine plural, feminine
 # plural.
