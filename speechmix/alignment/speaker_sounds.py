@@ -2,7 +2,7 @@
 
 In: frames of clips, by the phoneme that an alignment puts there. Out: a `SpeakerVoice`, which
 returns distances between the frames of another clip and sounds, in the units of the synthetic
-speakers' (`synthesis_distances`). As in the monophone stage of the Montreal Forced Aligner
+speakers' (synthesis_aligner.py). As in the monophone stage of the Montreal Forced Aligner
 (McAuliffe et al. 2017) a sound is a third of a phoneme, and a mixture of Gaussians its model
 (scikit-learn's, diagonal covariance).
 

@@ -3,7 +3,7 @@
 In: a path. Out: cells by column, or a `RowError`: a line that is not in its encoding, too long, or
 has too many cells costs one row and not the table. UTF-8 with or without a byte-order mark and
 UTF-16 with one are read. TSV knows no quoting, as in Common Voice, where a sentence may start with
-a quotation mark; CSV has the usual quoting (quoted_lines.py). Nothing is kept in memory but the row at hand.
+a quotation mark; CSV has the usual quoting. Nothing is kept in memory but the row at hand.
 
 Rows of a .csv whose quoted cells run over several lines, put together line by line.
 

@@ -11,7 +11,7 @@ all 2^n sets of up to ten words,
 else over random orders and their reverses (Castro et al. 2009; Mitchell et al. 2022), with a
 standard error. A value averages over what the other words are: where words act together, as in an
 exclusive or, their effects cancel in it. So the effect of removing each word alone and the
-interactions of pairs (`shapley_pairs`) come with the values.
+interactions of pairs come with the values.
 
 Shapley interactions of pairs of words: how much two words do together beyond what each does by
 itself.

@@ -49,7 +49,7 @@ class CompletionRecord:
     models, once all are loaded: it is the same in all shards of one run. `clips` are part files of
     its clips, below the run's folder; `models` are pairs of owner and part files; `skipped` has
     clip, model, reason. `done` counts (clip, model) pairs. `told` hashes all that its results
-    follow from but the models, and is "" where it is of few clips (run_repeat_check.py). `figures`
+    follow from but the models, and is "" where it is of few clips (job_execution.py). `figures`
     are the pictures of clips, path below the run's folder to (size, hash), where `told` is there.
     """
 

@@ -5,7 +5,7 @@ In: an attention module that runs (transformers models run under "sdpa" meanwhil
 `multi_head_attention_forward`). Attention by code of a module's own is read off its softmax, and
 the product of that with values ("eager"). Out: an `AttentionCall` for each clip of the batch.
 Attention within blocks of positions is joined to one call: those of one call of torch's
-(Granite-speech), or of one after the other (packed_states.py).
+(Granite-speech), or of one after the other (`packed_length`).
 
 Trace of one layer in a forward pass: input, attention calls, projection outputs.
 

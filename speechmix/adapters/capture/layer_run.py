@@ -1,11 +1,11 @@
 """Record of one layer's run: modules, input, output, projections; can be run again.
 
-`Block` (attention_block.py) adds what a measure reads of its attention. forward_pass.py makes both; they live no
+`Block` adds what a measure reads of its attention. forward_pass.py makes both; they live no
 longer than their layer.
 
 A captured attention block: what a measure sees of one layer while the forward pass runs.
 
-Attention weights of chosen rows, values, the layer's output states; `LayerRun` (layer_run.py) runs
+Attention weights of chosen rows, values, the layer's output states; `LayerRun` runs
 the rest of the layer on rows whose attention context was changed.
 
 Replace what a module returns, or what attention's function returns while its module runs.

@@ -304,7 +304,7 @@ class MeasurableModel(ModelDescription):
     @contextmanager
     def in_use(self, dtype: torch.dtype | None = None) -> Iterator[None]:
         """Evaluate while the block lasts: no dropout, no gradients of weights, in a given
-        precision, and in all its digits (full_precision.py). Then all is as before.
+        precision, and in all its digits. Then all is as before.
 
         `dtype` is the weights' own precision or a finer one; None converts nothing. Whatever runs
         the module runs it in here, for the module may be its owner's, who trains it in between.
@@ -362,7 +362,7 @@ class MeasurableModel(ModelDescription):
 
         What is made of the weights for one clip serves the next (on a CPU); what is made of a
         clip's sound, features and the states of a Whisper's encoder, serves the next question about
-        it (activation_cache.py).
+        it.
         """
         if self.activation_cache is not None:
             yield

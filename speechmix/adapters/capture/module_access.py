@@ -4,7 +4,7 @@ In: any module, its owner's or our own. For a while every part is in evaluation 
 asks for a gradient and numbers are raised to one precision. Nothing is converted back: what has to
 be converted is *exchanged* for a stand-in and the very same object is put back, so values, storages
 and gradients are those of before, bit for bit. Weights are converted when they are read
-(weight_conversion.py). Parameters that have the precision already are used as they are; buffers,
+(below). Parameters that have the precision already are used as they are; buffers,
 which are small, are copied, because some forward passes write to them (rotary tables that grow with
 the text).
 

@@ -2,7 +2,7 @@
 
 In: feed-forward blocks and later attention blocks of a captured layer, at its own states. Out:
 differences of two outputs, written so that nothing cancels. `change_propagator.py` puts them together with
-those of norms (../norms.py). Shapes: R rows, S changes (sources, or heads x sources), D width, F
+those of norms (../layer_components.py). Shapes: R rows, S changes (sources, or heads x sources), D width, F
 width of the feed-forward, K sources of a later block.
 """
 

@@ -2,11 +2,11 @@
 reads sound among tokens.
 
 The encoder's frames pass a projector and take the place of audio tokens in the decoder's input
-(`audio_token_frames.py`); there is no cross-attention. Encoders of Qwen2-Audio, Qwen2.5-Omni and Voxtral are
+(model_inputs.py); there is no cross-attention. Encoders of Qwen2-Audio, Qwen2.5-Omni and Voxtral are
 Whisper's, that of Granite-speech is a Conformer; the decoders are Qwen2, Llama and Granite.
 Qwen2-Audio's and Qwen2.5-Omni's encoders average pairs of frames in front of their norm: frames of
 the last layer are compared behind the norm all the same, each by itself. Qwen2.5-Omni is its
-thinker: the encoder hears chunks of 2 s by themselves, all in a row (packed_states.py), and sound of any
+thinker: the encoder hears chunks of 2 s by themselves, all in a row (layer_run.py), and sound of any
 length.
 """
 

@@ -60,7 +60,7 @@ class Family:
     projector_step : callable, optional
         Of an audio language model, whose decoder reads sound among its tokens:
         ``projector_step(config)`` gives how many frames of the encoder become how many positions of the
-        decoder (`audio_token_frames.py`).
+        decoder (model_inputs.py).
     build_chat_inputs : callable, optional
         ``build_chat_inputs(processor, audio, text)`` gives the inputs of a prompt with a sound, where
         `write_chat_inputs` does not.
@@ -69,7 +69,7 @@ class Family:
         (`Capabilities.sound_pooling`).
     run_head : callable, optional
         Of a transducer: ``run_head(module, inputs, encoder_outputs=)`` gives logits along a path
-        through frames and tokens (`transducer_path.py`), which the module itself does not.
+        through frames and tokens (emission_paths.py), which the module itself does not.
     generate : callable, optional
         ``generate(model, item)`` gives the text that the model itself writes (`GeneratedText`), for a
         clip or sentence that brings none for the decoder.

@@ -5,7 +5,7 @@ finds the path; what the labels belong to (words, letters) is the caller's matte
 
 Feed a transducer (RNN-T, TDT) a text, and compute its logits along a path of frames.
 
-A *path* is the frame at which each token was emitted (transducer_emissions.py). Row u of its logits
+A *path* is the frame at which each token was emitted. Row u of its logits
 is z(t_u, u), which chose token u + 1: so whatever reads a decoder's logits reads these.
 
 Emissions of a transducer (RNN-T, TDT): which token at which frame, decoded or aligned with a text.

@@ -38,7 +38,7 @@ class PreparedInputs:
     `tokens` are the decoder's and `source_tokens` those of an encoder that reads text; None where
     there is no such stack. `generated_text` is what the model generated itself, where its decoder
     is fed that. `audio_hash` names the sound that the inputs were made of, where results from it
-    are cached (activation_cache.py).
+    are cached (model_use.py).
     """
 
     inputs: dict[str, torch.Tensor]

@@ -74,7 +74,7 @@ class PatchedValues(TorchFunctionMode):
 
     `changes` are pairs of a row and its patch. Where attention is within blocks (Granite-speech),
     each of the `run_count` rows has several in the function's batch; where a run's positions are
-    packed (packed_states.py, `packed_length` each), each block is a call of its own. `head_count`
+    packed (`packed_length` each), each block is a call of its own. `head_count`
     is set where attention is the module's own code: the values enter the product behind its
     softmax, which may hold all heads in a row.
     """

@@ -8,7 +8,7 @@ Categories stay categories, and only those that are there make a group.
 
 Rank correlation (Spearman) of two measures, by layer and of their curves over layers.
 
-In: a table of cue contributions. Heights of measures cannot be compared (`length_baseline.py`); which clips
+In: a table of cue contributions. Heights of measures cannot be compared (cue_contribution.py); which clips
 get more, and which layers, can.
 """
 

@@ -1,6 +1,6 @@
 """Score agreement items: the model's choice, and cue alignment of the target's row.
 
-In: BLiMP items, a model, and a file that keeps what is done, a line an item (`item_lines`). Out: a
+In: BLiMP items, a model, and a file that keeps what is done, a line an item (runs/journal). Out: a
 table of decisions, and one of cue alignment for each layer and measure (or distance of Value
 Zeroing).
 """

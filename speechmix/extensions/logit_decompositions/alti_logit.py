@@ -6,7 +6,7 @@
 p is the position that is read, r the token's row of the head (less the foil's), read through the
 final norm with the scale of the true state; x^0 what enters the first layer, f^h(x_j) projected
 values (attention_norm.py), b the output projection's bias, f the feed-forwards; A^l is ALTI's map
-(alti.py) with rows that sum to one: so c^l adds up to d^l, whatever A is. Behind an encoder with
+(attention_norm.py) with rows that sum to one: so c^l adds up to d^l, whatever A is. Behind an encoder with
 map E, cross-attention has a d of its own, and M says of which tokens and of which of the encoder's
 units a state is made (Ferrando et al. 2022b). With G^l cross-attention's map, g^l_i = sum_k G^l_ik:
 

@@ -14,7 +14,7 @@ read what the header says and no more. Nothing is decoded.
 Check that a compressed audio file is whole.
 
 In: an open OGG or MP3 file. Out: whether an OGG's last page is whole, the length of an MP3 by its
-frames. Nothing is decoded. The lengths of other files are those of `container_lengths`.
+frames. Nothing is decoded. The lengths of other files are read off their headers.
 
 One channel from several.
 

@@ -4,7 +4,7 @@ is about.
 In: an audio file or array; optionally its text, its words with times, a cue and a target. Out: a
 `Clip`, which reads its audio only when needed and does not change. Cue and target may be named
 before the words are known (before forced alignment); they are looked up when the words come. Here
-is how a clip is made; its fields and queries are in `immutable_clip`, its sound is in
+is how a clip is made; its fields and queries are those of `ClipValue`, its sound is in
 `inputs.audio.audio_source`, cutting is in `segments`, and looking words up is in `inputs.words`.
 
 Immutable, checked value behind a clip, with its queries.

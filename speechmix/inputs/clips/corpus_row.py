@@ -1,7 +1,7 @@
 """A row of a manifest or of a corpus: one recording that can be used, or the reason why not.
 
 In: what a table says of a recording. Out: `Row`s and `RejectedRow` rows, their sentences and paths
-checked; deduplication.py tells their names apart.
+checked; the second half tells their names apart.
 
 Number rows of one name, and use a recording that a corpus has twice once.
 

@@ -2,7 +2,7 @@
 TextGrid.
 
 In: a path of a TextGrid (long or short form, UTF-8 or UTF-16; Praat, the Montreal Forced Aligner,
-WebMAUS, ELAN). Out: `Word`s. `textgrid_text` does the parsing, praatio the writing.
+WebMAUS, ELAN). Out: `Word`s. The parsing is done here, the writing by praatio.
 
 Parse the text of a Praat TextGrid.
 

@@ -2,7 +2,7 @@
 
 In: words as they are heard, with fillers, false starts and labels such as "<unk>", and the text as it is
 written. Out: the characters of each word, none for a word that is not in the text; what is in one of the two
-alone; and the part of a text that some words leave. Which words are in a text is said in `word_matching`.
+alone; and the part of a text that some words leave.
 
 Match words with the letters of a text, in order.
 

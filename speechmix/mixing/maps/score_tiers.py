@@ -2,7 +2,7 @@
 
 In: the maps of one clip, its words, a target. Out: labelled intervals by tier, words, phones and
 syllables first; a tier for each map and layer holds shares in percent, those of
-`speechmix.cue_contribution`. `tier_files` writes them.
+`speechmix.cue_contribution`.
 
 Write labelled intervals by tier as a file: TextGrid for Praat, .eaf for ELAN, or a table.
 """

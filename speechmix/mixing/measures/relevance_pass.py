@@ -206,7 +206,7 @@ def check_lrp_covers(model: Model) -> None:
 
 
 class RelevanceRules(TorchFunctionMode):
-    """The rules of `lrp` at a model's modules, as a context manager.
+    """The rules above at a model's modules, as a context manager.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Say in sentences how much the cue contributes and whether spelling needs it.
 
-In: the rows of whole stacks, and what spelling loses without the cue (`cue_need_tables`). Out: for
+In: the rows of whole stacks, and what spelling loses without the cue. Out: for
 each model and side, how much the cue contributes, and whether ablating it lowers accuracy.
 
 Tables of spelling loss without the cue, by stack, layer and number.

@@ -3,7 +3,7 @@
 In: a tidy table, as in `cue_tables`. Trained models are solid, random twins dashed, published
 curves dotted. With x="depth" models of different depth lie above each other. Where the table has
 mixing strengths, a strip below shows those of the trained models, and layers below the floor are
-grey (`strength_strips`).
+grey.
 
 Draw the lines of a curve figure: colours, dashes, bands and legend.
 

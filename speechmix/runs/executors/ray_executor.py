@@ -2,7 +2,7 @@
 on one machine or many.
 
 In: a pass of one model and clips. Out: the rows of actors that hold the model (block_worker.py),
-small, as blocks are done. What is done with them is in block_driver.py.
+small, as blocks are done. What is done with them is below.
 
 What was learned of Ray Data by trying it is followed here, each rule where it applies. Two go for
 the whole:

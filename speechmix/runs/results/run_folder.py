@@ -1,7 +1,7 @@
 """The files and folders of a run, by name.
 
 In: the folder of a run. Out: `RunFolder`, which knows the path of everything in it; what run it is
-and how far, run_state.py says.
+and how far, is said below.
 
 State of a run's folder: its options, completeness and part files.
 
