@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import io
 import re
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,3 +192,66 @@ def test_files_that_the_text_names_are_there():
         for name in re.findall(r"\b\w+\.py\b", path.read_text(encoding="utf-8"))
     ]
     assert [pair for pair in named if pair[1] not in names | elsewhere] == []
+
+
+# Names in docstrings that are those of other software, or of files that users have.
+FOREIGN_NAMES = {
+    *("FlopCounterMode", "torch.nn.functional.pairwise_distance", "pairwise_distance", "GridSpec"),
+    *("output_hidden_states", "librosa.feature.melspectrogram", "DatasetDict.save_to_disk", "Doc"),
+    *("CutSet.to_shar", "cuts.000000.jsonl.gz", "recording.000000.tar", "CheckpointConfig"),
+    *("a_2.0.flac", "a_2.1.flac", "a_2.ENDING"),
+}
+
+
+def test_names_in_docstrings_and_comments_exist():
+    """Each name in backticks is a name of the code or a word of its strings; a dotted path of the
+    package leads to a file and a name in it."""
+    words, texts = {"speechmix"}, []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        docstrings = set()
+        nodes = list(ast.walk(ast.parse(source)))
+        for node in nodes:
+            has_body = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            if has_body and ast.get_docstring(node) is not None:
+                docstrings.add(id(node.body[0].value))
+                texts.append((path, node.body[0].value.value))
+        for node in nodes:
+            is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if is_text and id(node) not in docstrings:
+                words.update(re.findall(r"[A-Za-z_]\w*", node.value))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.NAME:
+                words.add(token.string)
+            elif token.type == tokenize.COMMENT:
+                texts.append((path, token.string))
+        words.update(path.relative_to(PACKAGE).with_suffix("").parts)
+    backticked = re.compile(r"(?<![`\w])`([A-Za-z_][\w.]*)`(?!`)")
+    roots = "|".join(package for package in LEVEL_OF if package not in ("errors", "extension"))
+    dotted = re.compile(rf"(?<![\w./:])(?:speechmix\.)?((?:{roots})(?:\.[A-Za-z_]\w*)+)")
+    unknown = [
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path, text in texts
+        for name in backticked.findall(text)
+        if name not in FOREIGN_NAMES and not words.issuperset(filter(None, name.split(".")))
+    ]
+    unknown += [
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path, text in texts
+        for name in dotted.findall(text)
+        if not _is_in_package(name)
+    ]
+    assert not unknown
+
+
+def _is_in_package(name: str) -> bool:
+    """Does a dotted path lead to a package, a file, or a name in a file?"""
+    folder, parts = PACKAGE, name.split(".")
+    while parts and (folder / parts[0]).is_dir():
+        folder /= parts.pop(0)
+    if not parts:
+        return True
+    path = folder / f"{parts[0]}.py"
+    names = parts[1:] if path.exists() else parts
+    source = (path if path.exists() else folder / "__init__.py").read_text(encoding="utf-8")
+    return all(re.search(rf"\b{part}\b", source) for part in names)

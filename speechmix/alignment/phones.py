@@ -254,7 +254,7 @@ def phone_boundary_costs(
     times: np.ndarray, distances: np.ndarray, gap: np.ndarray, speech: Speech
 ) -> np.ndarray:
     """Return what the cheapest path costs with each phone's first and last frame in each frame of
-    the recording, [2, P, T], as `warping.border_costs` does for words.
+    the recording, [2, P, T], as `border_costs` does for words.
 
     `times` [N] are seconds of the synthetic frames on the first speaker's clock; `distances` are
     [T, N], `gap` is [T]; `speech` is the first speaker's. A phone without a synthetic frame costs

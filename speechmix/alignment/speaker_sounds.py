@@ -206,7 +206,7 @@ def frames_by_sound(
     sound, of the first clips.
 
     Each recording comes with the phonemes of its alignment, in seconds
-    (`speechmix.alignment.Alignment.phonemes`).
+    (`Alignment.phonemes`).
     """
     collected: dict[Sound, list[np.ndarray]] = {}
     counts: dict[Sound, int] = {}

@@ -12,11 +12,11 @@ something about the others. `assign_groups` is the one rule of all analyses:
    after it, tie nothing.
 
 Where speakers read the same sentences, the coarser of both are the groups, that with fewer values. An
-interval then covers other speakers or other sentences, not both: `group_sentences` says so.
+interval then covers other speakers or other sentences, not both; a sentence says so.
 
 How many groups and speakers a result rests on, and what its intervals do not cover, in a sentence.
 
-In: clips with their groups (`groups.assign_groups`). Out: the sentence of every summary and page.
+In: clips with their groups (`assign_groups`). Out: the sentence of every summary and page.
 
 Pick evenly spaced items from a list.
 """

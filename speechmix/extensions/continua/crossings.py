@@ -3,7 +3,7 @@
 In: mean responses of groups of items at each step. Out: the crossing, with its interval where one holds:
 
     five groups or more   of p = 1 / (1 + exp(-b0 - b1 x)), fitted to the mean responses by maximum likelihood; the interval is
-                          a bootstrap over groups (`bootstrap`)
+                          a bootstrap over groups (`bootstrap_interval`)
     fewer                 between two steps, by linear interpolation; without an interval
 
 A crossing is reported only if there is one: the mean responses cross 50 % once, the interval of b1 excludes zero, and the fit

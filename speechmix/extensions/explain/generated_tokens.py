@@ -2,7 +2,7 @@
 
 In: a model's inputs with the tokens that it wrote on them, and its logits. Out: a `Writing`, whose
 tokens make words and whose `SourceUnit`s (words of the sound, words of a text that is read, what
-was written before) can be removed. `generators` makes one for each kind of model.
+was written before) can be removed. Each kind of model has a file that makes one.
 """
 
 from __future__ import annotations

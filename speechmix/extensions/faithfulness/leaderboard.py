@@ -3,7 +3,7 @@
 A row is a way to score words: a measure, in a stack, aggregated over layers. It is *better than the
 baselines* if its paired differences to random orders (their mean, over twenty), to the order by
 length and to the order by position are all above zero. The differences of all rows to one baseline
-are tested together (`sign_flips`), and a row's p is the largest of its three (an intersection-union
+are tested together (`corrected_p`), and a row's p is the largest of its three (an intersection-union
 test). A row that is no better than some baseline is no better than the best baseline, so this
 bounds the probability that any such row is named (simulated in `benchmarks/leaderboard.py`).
 

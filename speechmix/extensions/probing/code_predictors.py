@@ -52,7 +52,7 @@ def logistic_predictors(
 
     Returns
     -------
-    ndarray [2 + len(STRENGTHS), m, count]
+    ndarray [2 + len(PENALTY_STRENGTHS), m, count]
 
     Examples
     --------

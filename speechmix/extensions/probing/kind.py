@@ -3,7 +3,7 @@
 In: a model and a clip with words, one forward pass. Out: in the run's folder
 
     results/<model>/                    mean state of target and deciding position in every layer, a row for each clip
-    probes.csv, probe_answers.csv       `evaluation.probing`: trained models beside some of their random twins
+    probes.csv, probe_answers.csv       `extensions.probing`: trained models beside some of their random twins
 
 The probes are fitted again only if some state, label or group has changed.
 """

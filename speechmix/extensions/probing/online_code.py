@@ -8,7 +8,7 @@ probe that the receiver can train on what was sent before. Easy to read means fe
 examples. Compression is about 1 where nothing can be read.
 
 ``mode="correct"`` is that, with L2 logistic regression as the probe. The strength of its penalty is
-not fixed: all of `label_codes.STRENGTHS` predict, beside two codes that ignore the states, and the
+not fixed: all of `PENALTY_STRENGTHS` predict, beside two codes that ignore the states, and the
 code mixes them by what each cost so far:
 
     w[p, 1] = 1 / P        w[p, i + 1] = 0.9 w[p | blocks up to i] + 0.1 / P
@@ -100,7 +100,7 @@ def online_code(
         numbers stay as they are.
     predictors : callable
         In "correct" mode: ``predictors(states, classes, count, scored)``, as
-        `label_codes.logistic_predictors`.
+        `logistic_predictors`.
     network : callable
         In "reference" mode: ``network(width, labels)`` makes a probe that returns logits.
     training : Training, optional

@@ -77,7 +77,7 @@ class SpeechAblation:
 
     def show(self, **options: Any) -> Figure:
         """Drops by template and number as points with intervals; options of
-        `reporting.plots.speech_ablation_figure`."""
+        `speech_ablation_figure`."""
         from .ablated_speech import speech_ablation_figure
 
         return speech_ablation_figure(self.means, **options)
