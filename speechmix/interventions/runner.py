@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Intervention = tuple[Removal, ...] | Patch
 Reader = Callable[[ModelOutput], Tensor]  # output of R runs to Tensor [R, ...]
+Encoder = Callable[[Mapping[str, Tensor]], Tensor]
 ChangedInputs = tuple[Mapping[str, Tensor], RowIndices]
 
 NO_REMOVAL: tuple[Removal, ...] = ()
@@ -39,6 +40,7 @@ def run_interventions(
     *,
     reader: Reader | None = None,
     batch_size: int | None = None,
+    encode: Encoder | None = None,
 ) -> np.ndarray:
     """Run a model with each intervention, and read the margin or something else.
 
@@ -53,6 +55,8 @@ def run_interventions(
         that of the unchanged input; what follows a removed token is read behind the one before it, NaN if there is none.
     batch_size : int, optional
         Patches that run together; as many as fit by default.
+    encode : callable, optional
+        Computes the encoder's states [1, T, D] for inputs whose sound was changed; the encoder by default.
 
     Returns
     -------
@@ -104,7 +108,7 @@ def run_interventions(
             if not intervention
         }
         removals = {index: intervention for index, intervention in removals.items() if intervention}
-    prepare_inputs = _SharedSoundInputs(decision, list(removals.values()))
+    prepare_inputs = _SharedSoundInputs(decision, list(removals.values()), encode)
     removal_indices = list(removals)
     for start in range(0, len(removal_indices), _MAX_INPUTS_IN_MEMORY):
         chunk = removal_indices[start : start + _MAX_INPUTS_IN_MEMORY]
@@ -145,27 +149,39 @@ class InterventionCache:
 class _SharedSoundInputs:
     """Inputs of runs; what the encoder of a speech model makes of a sound is computed once for all runs that share it."""
 
-    def __init__(self, decision: Decision, interventions: Sequence[tuple[Removal, ...]]):
-        self._decision = decision
+    def __init__(
+        self,
+        decision: Decision,
+        interventions: Sequence[tuple[Removal, ...]],
+        encode: Encoder | None = None,
+    ):
+        self._decision, self._encode = decision, encode
         self._sound_counts = Counter(map(_sound_removals, interventions))
         self._states: dict[tuple[Removal, ...], Tensor] = {}
 
     def __call__(self, removals: tuple[Removal, ...]) -> ChangedInputs:
         decision, sound_removals = self._decision, _sound_removals(removals)
         model, item, inputs = decision.model, decision.item, decision.prepared.inputs
-        is_shared = self._sound_counts[sound_removals] > 1 or (
-            not sound_removals and decision.is_encoded
-        )
-        if not (decision.can_share_encoder and is_shared):
+        is_shared = self._sound_counts[sound_removals] > 1
+        if sound_removals:
+            is_encoded_here = is_shared or self._encode is not None
+        else:
+            is_encoded_here = is_shared or decision.is_encoded
+        if not (decision.can_share_encoder and is_encoded_here):
             return change_inputs(model, item, inputs, removals)
-        if sound_removals not in self._states:
+        states = self._states.get(sound_removals)
+        if states is None:
             sound_inputs = change_inputs(model, item, inputs, sound_removals)[0]
-            self._states[sound_removals] = (
-                decision.encode(sound_inputs) if sound_removals else decision.encoder_output
+            states = (
+                (self._encode or decision.encode)(sound_inputs)
+                if sound_removals
+                else decision.encoder_output
             )
+            if is_shared:
+                self._states[sound_removals] = states
         token_removals = [removal for removal in removals if removal.side != SOUND]
         changed_inputs, rows = change_inputs(model, item, inputs, token_removals)
-        return decision.with_encoder_states(changed_inputs, self._states[sound_removals]), rows
+        return decision.with_encoder_states(changed_inputs, states), rows
 
 
 def _sound_removals(removals: Sequence[Removal]) -> tuple[Removal, ...]:

@@ -7,6 +7,7 @@ import pytest
 
 import speechmix
 from speechmix.extensions.explain.fills import alternative_tokens
+from speechmix.extensions.explain.frozen_padding import FrozenPadding
 from speechmix.extensions.explain.model_text import write_about_clip
 from speechmix.extensions.explain.source_words import find_sources
 from speechmix.extensions.explain.transcript_errors import transcript_errors
@@ -33,6 +34,17 @@ def test_words_come_from_their_own_sound(real_model, beckett):
     assert why.top("ever (2)").side == "sound"
     assert "alternative" in why.fills[-1].name
     assert why.errors == ()
+
+
+def test_padding_may_keep_its_states(real_model, beckett, monkeypatch):
+    """Effects are those of whole passes, but for what a word does by way of the padding."""
+    clip = beckett.cut(0.0, 3.3).replace(text="Ever tried ever failed", words=None)
+    frozen = speechmix.explain(real_model, clip, measures="occlusion")
+    monkeypatch.setattr(FrozenPadding, "of", lambda decision: None)
+    whole = speechmix.explain(real_model, clip, measures="occlusion")
+    difference = np.abs(frozen.value_by_fill - whole.value_by_fill)
+    assert 0 < np.nanmax(difference) < 0.5 < 5 < np.nanmax(np.abs(whole.drops))
+    assert [frozen.top(i).label for i in range(4)] == [whole.top(i).label for i in range(4)]
 
 
 def test_capitals_are_no_other_text(real_model, beckett):

@@ -18,6 +18,7 @@ from ...interventions.removals import SOUND, TEXT_IDS, Removal
 from ...interventions.runner import Reader, run_interventions
 from ...mixing.measures.token_objectives import answer_logits
 from .fills import ALTERNATIVES, REMOVE, Fill, alternative_tokens
+from .frozen_padding import FrozenPadding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,7 +82,9 @@ def read_without(
 ) -> np.ndarray:
     """What is read of each run, [removals, R]; NaN where nothing is left before what is read."""
     if any(removals):
-        return run_interventions(writing.decision, removals, reader=read)
+        padding = FrozenPadding.of(writing.decision)
+        encode = None if padding is None else padding.encode
+        return run_interventions(writing.decision, removals, reader=read, encode=encode)
     clean = read(SimpleNamespace(logits=writing.logits[None])).cpu().numpy()  # they are known
     return np.repeat(clean, len(removals), axis=0)
 
