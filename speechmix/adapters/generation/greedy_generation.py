@@ -113,7 +113,7 @@ def generate_greedily(
     ids = decoder_prefix(model, clip)
     n_prefix, end_id = len(ids), model.tokenizer.eos_token_id
     limit = min(max_tokens + n_prefix, *decoder_lengths(model))
-    logits_processors = _list_logits_processors(model, n_prefix)
+    logits_processors = list_logits_processors(model, n_prefix)
     with model.in_use(model.state_dtype), torch.no_grad():
         encoder_output, new_ids, past_key_values = (
             run_encoder(model, inputs, prepared.audio_hash),
@@ -188,9 +188,9 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
         return result
 
 
-def _list_logits_processors(model: Model, n_prefix: int) -> list[Any]:
-    """What the generation config forbids, as transformers' own functions of (ids, scores), in their
-    order."""
+def list_logits_processors(model: Model, n_prefix: int) -> list[Any]:
+    """Return what the generation config forbids, as transformers' own functions of (ids, scores), in
+    their order."""
     from transformers.generation import logits_process
 
     config: Config = copy.deepcopy(getattr(model.module, "generation_config", None))
