@@ -9,7 +9,7 @@ in `generated_texts`.
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -196,52 +196,81 @@ class Model(MeasurableModel):
         >>> whisper.name                                                                      # doctest: +SKIP
         'openai/whisper-small (translate)'
         """
-        prefix, base_name = DecoderPrefix(task, language, timestamps), self.name
         if self.family.check_prefix is None or self.tokenizer is None:
             raise InputError(
                 f"{self.name}: task=, language= and timestamps= are told to the decoder of a "
                 f"Whisper with its tokenizer; this is a {self.family.name} model"
                 + self.missing_processor
             )
-        self.family.check_prefix(self, prefix)
+        return self._copy_with_prefix(
+            replace(self.prefix, task=task, language=language, timestamps=timestamps)
+        )
+
+    def _copy_with_prefix(self, prefix: DecoderPrefix) -> Model:
+        if self.family.check_prefix is not None:
+            self.family.check_prefix(self, prefix)
+        base_name = self.name
         if self.prefix.description:
             base_name = base_name.removesuffix(f" ({self.prefix.description})")
         return self._copy_with(base_name, prefix.description, prefix=prefix)
 
     def with_prompt(
-        self, text: str | None = None, *, answer: str | None = None, transcribes: bool = False
+        self,
+        text: str | None = None,
+        *,
+        answer: str | None = None,
+        transcribes: bool = False,
+        hotwords: str | None = None,
     ) -> Model:
-        """Return an audio language model with another prompt: the same weights, another name and
-        fingerprint.
+        """Return an audio language model or a Whisper with another prompt: the same weights, another
+        name and fingerprint.
 
-        A model as it is loaded is prompted to transcribe, and its decoder is fed the clip's text as
-        the answer, as a Whisper's is. With another prompt it generates its answer, unless an answer
-        is given.
+        A Whisper's prompt is text that its decoder reads as if it had been said before, behind
+        <|startofprev|> (``initial_prompt`` of faster-whisper, ``prompt_ids`` of transformers). It is
+        there in every window.
+
+        An audio language model as it is loaded is prompted to transcribe, and its decoder is fed the
+        clip's text as the answer, as a Whisper's is. With another prompt it generates its answer,
+        unless an answer is given.
 
         Parameters
         ----------
         text : str, optional
-            What it is asked, behind the sound; by default what it is asked now.
+            What it is asked, behind the sound; by default what it is asked now. Of a Whisper, the
+            text before the sound, such as the text of the window before; "" for none.
         answer : str, optional
             What its decoder is fed as the answer; by default what the model writes itself (greedy).
         transcribes : bool
             The answer is the clip's text: for another way to ask for a transcript.
+        hotwords : str, optional
+            Of a Whisper, words that stand before the prompt, as in faster-whisper.
 
         Raises
         ------
         InputError
-            If the model is no audio language model, or an answer is given to a prompt that
-            transcribes.
+            If the model takes no prompt, the prompt is too long for its decoder, or an answer is given
+            to a prompt that transcribes.
 
         Examples
         --------
         >>> model = speechmix.load("Qwen/Qwen2-Audio-7B-Instruct")                            # doctest: +SKIP
         >>> asked = model.with_prompt("Is the speaker a child?", answer="Yes.")               # doctest: +SKIP
         """
-        if not (self.converses or self.takes_chat):
+        if self.family.check_prefix is not None and self.tokenizer is not None:
+            if answer is not None or transcribes:
+                raise InputError(
+                    f"{self.name}: answer= and transcribes= are for audio language models"
+                )
+            prefix = replace(
+                self.prefix,
+                prompt=self.prefix.prompt if text is None else text,
+                hotwords=self.prefix.hotwords if hotwords is None else hotwords,
+            )
+            return self._copy_with_prefix(prefix)
+        if not (self.converses or self.takes_chat) or hotwords is not None:
             raise InputError(
-                f"{self.name}: prompt= and answer= are for audio language models; this is a "
-                f"{self.family.name} model"
+                f"{self.name}: prompt= and answer= are for audio language models, prompt= and "
+                f"hotwords= for a Whisper with its tokenizer; this is a {self.family.name} model"
             )
         if transcribes and answer is not None:
             raise InputError(

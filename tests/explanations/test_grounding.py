@@ -23,6 +23,7 @@ from speechmix.extensions.grounding.loops import find_loops
 from speechmix.extensions.grounding.readers import find_reader
 from speechmix.extensions.grounding.windows import (
     DecodedWindow,
+    DecodingOptions,
     decode_windows,
     quiet_cuts,
     window_seconds,
@@ -388,11 +389,10 @@ def generate_plainly(model, clip):
 
 
 @pytest.mark.parametrize("seconds", [10, 2 + 1 / RATE, 1.5])
-def test_windows_are_those_of_generation(timed, seconds, monkeypatch):
-    monkeypatch.setitem(windows._FALLBACKS, "temperature", (0.0,))
+def test_windows_are_those_of_generation(timed, seconds):
     clip = noise(seconds)
     segments, seeks = generate_plainly(timed, clip)
-    found = list(decode_windows(timed, clip))
+    found = list(decode_windows(timed, clip, DecodingOptions(temperatures=(0.0,))))
     written = [id_ for window in found for id_ in window.ids[window.n_prefix :]]
     assert written == torch.cat([segment["tokens"] for segment in segments]).tolist()
     assert [window.start for window in found] == [min(seek / 100, clip.duration) for seek in seeks]

@@ -13,11 +13,12 @@ TRANSCRIBE = "Transcribe the speech."
 
 @dataclass(frozen=True)
 class DecoderPrefix:
-    """The task, language and timestamp mode that begin a Whisper's decoder input.
+    """What begins a Whisper's decoder input: task, language, timestamp mode, prompt and hotwords.
 
     `task` is "transcribe", or "translate" into English. `language` ("fr") is by default the clip's
     own, or the one the model detects. `timestamps` puts the text between timestamp tokens, instead
-    of behind <|notimestamps|>.
+    of behind <|notimestamps|>. `hotwords` and `prompt` stand in this order behind <|startofprev|>
+    (decoder_prompt.py).
 
     Examples
     --------
@@ -28,6 +29,8 @@ class DecoderPrefix:
     task: str = "transcribe"
     language: str | None = None
     timestamps: bool = False
+    prompt: str = ""
+    hotwords: str = ""
 
     @property
     def description(self) -> str:
@@ -36,15 +39,18 @@ class DecoderPrefix:
         phrases = [
             self.task if self.task != "transcribe" else "",
             f"as {self.language}" if self.language else "",
+            "timestamps" if self.timestamps else "",
+            f"prompt: {self.prompt}" if self.prompt else "",
+            f"hotwords: {self.hotwords}" if self.hotwords else "",
         ]
-        return ", ".join(
-            phrase for phrase in (*phrases, "timestamps" if self.timestamps else "") if phrase
-        )
+        return ", ".join(phrase for phrase in phrases if phrase)
 
     @property
-    def hash_values(self) -> tuple[str, str | None, bool] | None:
+    def hash_values(self) -> tuple[object, ...] | None:
         """The values for hashes; None for the default prefix."""
-        return astuple(self) if self.description else None
+        values = (self.task, self.language, self.timestamps)
+        texts = (self.prompt, self.hotwords) if self.prompt or self.hotwords else ()
+        return (*values, *texts) if self.description else None
 
 
 @dataclass(frozen=True)

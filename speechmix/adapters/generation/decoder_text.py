@@ -7,6 +7,8 @@ Whisper's decoder prefix: language, task and timestamp tokens.
     <|startoftranscript|> <|fr|> <|transcribe|> <|notimestamps|> ...text... <|endoftext|>
     <|startoftranscript|> <|fr|> <|translate|> <|0.00|> ...text... <|1.20|> <|endoftext|>
 
+A prompt stands in front of it (decoder_prompt.py).
+
 In: a model with its `DecoderPrefix` (`Model.with_prefix`), and a clip, which knows its language.
 Out: ids. The prefix belongs to the model, not to one call: whatever runs the decoder (maps,
 transcripts, interventions) uses it, and `Model.fingerprint`, by which stored results are compared,
@@ -41,6 +43,7 @@ from ...inputs.words.words_in_text import (
     locate_word_parts,
 )
 from ..transformers_types import Tokenizer
+from .decoder_prompt import check_prompt, prompt_ids
 from .token_sequence import Tokens
 
 if TYPE_CHECKING:
@@ -60,8 +63,8 @@ _ENGLISH_VOCABULARY = 51_864  # tokens of a Whisper for English alone; of others
 def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
     """Raise an InputError unless the model can take this prefix.
 
-    It cannot if it is no Whisper with its tokenizer, if the task or language is unknown, or if it
-    has no tokens for timestamps.
+    It cannot if it is no Whisper with its tokenizer, if the task or language is unknown, if it has no
+    tokens for timestamps, or if the prompt is too long.
     """
     if prefix.task not in TASKS:
         raise InputError(f"task must be one of {TASKS}, found {prefix.task!r}")
@@ -79,11 +82,12 @@ def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
         or model.config.vocab_size <= first_timestamp_id(model)
     ):
         raise InputError(f"{model.name} has no timestamp tokens: leave timestamps= out")
+    check_prompt(model, prefix)
 
 
 def decoder_prefix(model: Model, clip: Clip) -> list[int]:
-    """Ids the decoder starts from: start, language and task where the model is multilingual, no
-    timestamps by default.
+    """Ids the decoder starts from: a prompt, start, language and task where the model is multilingual,
+    no timestamps by default.
 
     Behind other speech encoders than Whisper's: start, and what the tokenizer puts in front of a
     text (the language that a multilingual Speech2Text writes). A clip's language that is not in the
@@ -95,7 +99,7 @@ def decoder_prefix(model: Model, clip: Clip) -> list[int]:
         _warn_of_language(model, clip, decoder_language=getattr(model.tokenizer, "tgt_lang", None))
         return _start_ids(model)
     vocabulary = model.tokenizer.get_vocab()
-    prefix = [model.config.decoder_start_token_id]
+    prefix = [*prompt_ids(model), model.config.decoder_start_token_id]
     languages = language_ids(model)
     if languages:
         language = (

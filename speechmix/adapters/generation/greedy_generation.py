@@ -193,8 +193,8 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
 
 
 def list_logits_processors(model: Model, n_prefix: int) -> list[Any]:
-    """What the generation config forbids, as transformers' own functions of (ids, scores), in their
-    order."""
+    """Return what the generation config forbids, as transformers' own functions of (ids, scores), in
+    their order."""
     from transformers.generation import logits_process
 
     config: Config = copy.deepcopy(getattr(model.module, "generation_config", None))

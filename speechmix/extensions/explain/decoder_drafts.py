@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from ...adapters.generation.decoder_prompt import split_prompt
 from ...adapters.generation.decoder_text import decoding_options, first_timestamp_id
 from ...adapters.generation.emission_paths import best_ctc_path
 from ...errors import InputError
+from ...inputs.words.transcript_accuracy import normalize_transcript
 from ...interventions.decision import Source
 from .generated_tokens import (
     END,
@@ -60,6 +62,27 @@ def padding_sources(spans: Sequence[Span]) -> list[SourceUnit]:
         SourceUnit(PADDING_SIDE, Source(len(spans), span.label, tuple(span.positions)))
         for span in spans
         if span.kind == PADDING_SIDE
+    ]
+
+
+def prompt_sources(model: Model, ids: Sequence[int]) -> list[SourceUnit]:
+    """Words of a Whisper's prompt, hotwords included, by the positions of the tokens that spell them.
+
+    A word that the prompt has twice is one source: either of the two would stand in for the other.
+    """
+    positions = [position for part in split_prompt(model, ids) for position in part]
+    if not positions:
+        return []
+    owners, words = group_pieces(decode_pieces(model, [ids[position] for position in positions]))
+    forms = [normalize_transcript(word) or word for word in words]
+    positions_by_word: dict[int, list[int]] = {}
+    for position, owner in zip(positions, owners, strict=True):
+        if owner is not None:
+            first = forms.index(forms[owner])
+            positions_by_word.setdefault(first, []).append(position)
+    return [
+        SourceUnit("asked", Source(word, words[word], tuple(word_positions), word_index=word))
+        for word, word_positions in positions_by_word.items()
     ]
 
 

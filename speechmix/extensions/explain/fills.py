@@ -11,7 +11,7 @@ position in the sound, and writes the removed word again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...adapters.model import Model
     from .generated_tokens import SourceUnit, Writing
 
-SOUND, TEXT = "sound", "text"
+SOUND, TEXT, PROMPT = "sound", "text", "prompt"
 REMOVE = "remove"
 # Of a word that a recogniser wrote: the words that it could have written there instead.
 ALTERNATIVES = ("alternative", "second_alternative")
@@ -53,7 +53,7 @@ class Fill:
 
     Parameters
     ----------
-    side : {"sound", "text"}
+    side : {"sound", "text", "prompt"}
     name : str
         As the caller names it: "zeros", "room", "noise" or "word"; "remove", "mask", "unk", "pad"
         or the text of a token.
@@ -75,28 +75,33 @@ class Fills:
 
     Parameters
     ----------
-    sound, text : tuple of Fill
-        Empty where the model has no such input, or nothing can replace it.
+    sound, text, prompt : tuple of Fill
+        Empty where the model has no such input, or nothing can replace it. `prompt` is for a prompt beside text that is
+        replaced otherwise: words that a Whisper wrote have alternatives, words of its prompt have none.
     """
 
     sound: tuple[Fill, ...] = ()
     text: tuple[Fill, ...] = ()
+    prompt: tuple[Fill, ...] = ()
 
     @property
     def all(self) -> tuple[Fill, ...]:
-        return (*self.sound, *self.text)
+        return (*self.sound, *self.text, *self.prompt)
 
     def of_source(self, source: SourceUnit) -> tuple[Fill, ...]:
         """The fills that can replace a source; none for padding, which has no sound."""
         if source.side == PADDING_SIDE:
             return ()
+        if source.side == "asked" and self.prompt:
+            return self.prompt
         return self.sound if source.side == SOUND else self.text
 
     def combinations(self, sources: Sequence[SourceUnit]) -> list[tuple[Fill, ...]]:
         """Fills, one for each side, with which several sources are removed together: each fill at
         least once."""
         used = {self.of_source(source) for source in sources}
-        side_fills = [fills for fills in (self.sound, self.text) if fills and fills in used]
+        sides = (self.sound, self.text, self.prompt)
+        side_fills = [fills for fills in sides if fills and fills in used]
         return [
             tuple(fills[turn % len(fills)] for fills in side_fills)
             for turn in range(max(map(len, side_fills), default=0))
@@ -108,6 +113,7 @@ class Fills:
         return {
             "sound_fill": [fill.label for fill in self.sound],
             "token_fill": [fill.label for fill in self.text],
+            **({"prompt_fill": [fill.label for fill in self.prompt]} if self.prompt else {}),
         }
 
 
@@ -143,8 +149,11 @@ def choose_fills(
                 f"choose among {', '.join(SOUND_FILLS)}"
             )
         return Fills(of_sound)
+    of_prompt: tuple[Fill, ...] = ()
+    if "asked" in sides and writing.model.capabilities.decoding == "cross-attention":
+        of_prompt = tuple(replace(fill, side=PROMPT) for fill in default_text_fills(writing.model))
     if text is None and has_alternatives(writing):
-        return Fills(of_sound, tuple(map(_make_alternative, ALTERNATIVES)))
+        return Fills(of_sound, tuple(map(_make_alternative, ALTERNATIVES)), of_prompt)
     if text is None:
         return Fills(of_sound, default_text_fills(writing.model))
     names = _to_names(text)
@@ -160,13 +169,15 @@ def choose_fills(
             else _make_text_fill(writing.model, name)
             for name in names
         ),
+        of_prompt,
     )
 
 
 def has_alternatives(writing: Writing) -> bool:
-    """Whether the only text among the sources is what a decoder with cross-attention wrote about a sound."""
+    """Whether the only text among the sources, besides a prompt, is what a decoder with cross-attention wrote about a
+    sound."""
     model = writing.model
-    sides = {source.side for source in writing.sources} - {PADDING_SIDE, SOUND}
+    sides = {source.side for source in writing.sources} - {PADDING_SIDE, SOUND, "asked"}
     return (
         sides == {"written"}
         and any(source.side == SOUND for source in writing.sources)

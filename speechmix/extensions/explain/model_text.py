@@ -33,6 +33,7 @@ from .decoder_drafts import (
     draft_tokens,
     make_writing,
     padding_sources,
+    prompt_sources,
     text_sources,
 )
 from .generated_tokens import (
@@ -91,6 +92,7 @@ def write_about_clip(model: Model, clip: Clip, *, text: str | None, by_token: bo
         decision = make_open_decision(
             model, clip, prepared, {"encoder": audio_sources, "cross": audio_sources}
         )
+        sources += prompt_sources(model, ids)
         sources += text_sources(drafts, words, by_token=by_token)
         logits = read_logits(decision)
     return make_writing(model, decision, drafts, words, sources, logits, by, spans)

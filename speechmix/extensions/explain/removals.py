@@ -17,7 +17,7 @@ from ...adapters.transformers_types import ModelOutput
 from ...interventions.removals import SOUND, TEXT_IDS, Removal
 from ...interventions.runner import Reader, run_interventions
 from ...mixing.measures.token_objectives import answer_logits
-from .fills import ALTERNATIVES, REMOVE, Fill, alternative_tokens
+from .fills import ALTERNATIVES, PROMPT, REMOVE, Fill, alternative_tokens
 from .frozen_padding import FrozenPadding
 
 if TYPE_CHECKING:
@@ -41,23 +41,29 @@ def make_removals(
     """
     model, by_side = writing.model, {fill.side: fill for fill in fills if fill is not None}
     generated, by_name = model.capabilities.generated_input, model.capabilities.can_shorten_text
-    input_names = {"sound": SOUND, "read": TEXT_IDS, "asked": TEXT_IDS, "written": generated}
+    prompt_input = generated if PROMPT in by_side else TEXT_IDS
+    input_names = {"sound": SOUND, "read": TEXT_IDS, "asked": prompt_input, "written": generated}
     units: dict[str, list[int]] = {}
-    tokens: list[int | None] = []
+    tokens: dict[int, int | None] = {}  # by position, where a source has tokens of its own
     text_fill = by_side.get("text")
     for source in (writing.sources[index] for index in sources):
-        is_sound = source.side == SOUND
-        unit_indices = (source.source.index,) if is_sound else source.source.positions
+        is_sound, positions = source.side == SOUND, source.source.positions
+        unit_indices = (source.source.index,) if is_sound else positions
         units.setdefault(input_names[source.side], []).extend(unit_indices)
-        if not is_sound and text_fill is not None and text_fill.name in ALTERNATIVES:
+        if source.side == "asked" and PROMPT in by_side:
+            tokens |= dict.fromkeys(positions, by_side[PROMPT].token)
+        elif not is_sound and text_fill is not None and text_fill.name in ALTERNATIVES:
             rank = ALTERNATIVES.index(text_fill.name)
-            tokens += alternative_tokens(writing, source.source.positions, rank)
+            tokens |= zip(positions, alternative_tokens(writing, positions, rank), strict=True)
+        elif not is_sound and PROMPT in by_side:
+            tokens |= dict.fromkeys(positions, None if text_fill is None else text_fill.token)
     if tokens:
         generated_units = tuple(units.pop(generated))
         sound = [
             Removal(side, tuple(indices), by_side["sound"].name) for side, indices in units.items()
         ]
-        return (*sound, Removal(generated, generated_units, tuple(tokens)))
+        new_tokens = tuple(tokens[position] for position in generated_units)
+        return (*sound, Removal(generated, generated_units, new_tokens))
     return tuple(
         Removal(side, tuple(unit_indices), _token_fill(by_side["text"], by_name=by_name))
         if side != SOUND

@@ -189,7 +189,7 @@ def _attribute_by_removal(
     values = np.full((readings.of_choices.shape[1], len(writing.sources)), np.nan)
     errors: np.ndarray | None = np.zeros_like(values)
     runs = InterventionCache(writing.decision, readings.read)
-    first = [next(iter(of_side), None) for of_side in (fills.sound, fills.text)]
+    first = [next(iter(of_side), None) for of_side in (fills.sound, fills.text, fills.prompt)]
     for side in dict.fromkeys(source.side for source in writing.sources if fills.of_source(source)):
         players = [index for index, source in enumerate(writing.sources) if source.side == side]
 

@@ -6,7 +6,11 @@ EXTENSION = Extension(
     package=__name__,
     summary="Words of a transcript that were not in the sound, and how far words can be trusted.",
     needs=("explain",),
-    exports={"ground": "ground:ground", "calibrate": "calibrate:calibrate"},
+    exports={
+        "ground": "ground:ground",
+        "calibrate": "calibrate:calibrate",
+        "try_fixes": "fixes:try_fixes",
+    },
     figures={"reliability_diagram": "reliability:reliability_diagram"},
     commands={
         "ground": ("command", "your own clips", 50),

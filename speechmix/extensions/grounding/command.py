@@ -41,6 +41,7 @@ _MOST_CHARACTERS = 400  # of a transcript in the terminal, where files have all 
 _GROUND_EXAMPLES = """examples:
   speechmix ground interview.wav --model openai/whisper-small --language fr
   speechmix ground recordings/*.wav --model FOLDER --out runs/interviews --format TextGrid
+  speechmix ground recordings.tsv --model FOLDER --try vad,temperature=0,heads
 """
 _CALIBRATE_EXAMPLES = """examples:
   speechmix calibrate clips.tsv --model openai/whisper-small --out whisper-small.json
@@ -80,6 +81,18 @@ def _add_ground(commands: Subparsers) -> None:
         action="append",
         metavar="ENDING",
         help="html, csv, json, parquet, TextGrid, eaf, vtt or txt; may be repeated (default: html, csv, vtt, txt)",
+    )
+    command.add_argument(
+        "--previous-text",
+        action="store_true",
+        help="condition each window on the text of those before, as openai-whisper and faster-whisper do by default",
+    )
+    command.add_argument(
+        "--try",
+        dest="fixes",
+        metavar="FIXES",
+        help="transcribe again with one change at a time, and count what it repairs and breaks: vad, previous-text, "
+        "no-previous-text, prompt=TEXT, hotwords=TEXT, no-prompt, temperature=0, no-speech=0.3, heads; separated by commas",
     )
     command.add_argument(
         "--no-loop-heads",
@@ -140,6 +153,8 @@ def _ground(options: argparse.Namespace) -> int:
     if options.threshold is None:
         options.threshold = DEFAULT_THRESHOLD
     skipped: SkippedItems = []
+    if options.fixes:
+        return _try_fixes(options, skipped)
     groundings = _ground_stored(options, skipped) if options.out else _ground_now(options, skipped)
     print_skipped(skipped)
     if groundings is None:
@@ -168,6 +183,7 @@ def _ground_stored(options: argparse.Namespace, skipped: SkippedItems) -> list[G
         calibration=options.calibration,
         loop_heads=options.loop_heads,
         align=options.align,
+        previous_text=options.previous_text,
         formats=options.formats or DEFAULT_FORMATS,
         threshold=options.threshold,
         executor=choose_executor(options, options.model),
@@ -178,6 +194,7 @@ def _ground_stored(options: argparse.Namespace, skipped: SkippedItems) -> list[G
 
 def _ground_now(options: argparse.Namespace, skipped: SkippedItems) -> list[Grounding]:
     from .ground import ground
+    from .windows import DecodingOptions
 
     refuse_executor_options(options, "give a folder as --out")
     if options.formats:
@@ -194,6 +211,7 @@ def _ground_now(options: argparse.Namespace, skipped: SkippedItems) -> list[Grou
                     calibration=options.calibration,
                     loop_heads=options.loop_heads,
                     align=options.align,
+                    decoding=DecodingOptions(previous_text=options.previous_text),
                     progress=sys.stderr.isatty(),
                 )
             except SpeechmixError as error:
@@ -202,6 +220,31 @@ def _ground_now(options: argparse.Namespace, skipped: SkippedItems) -> list[Grou
             groundings.append(grounding)
             _print_grounding(grounding, options.threshold)
     return groundings
+
+
+def _try_fixes(options: argparse.Namespace, skipped: SkippedItems) -> int:
+    from .fixes import parse_fixes, try_fixes
+    from .windows import DecodingOptions
+
+    refuse_executor_options(options, "leave --try out")
+    clips = collect_clips(options, skipped)
+    clips = [clip.replace(language=options.language or clip.language) for clip in clips]
+    comparison = try_fixes(
+        load_model(options, select_only_model(options)),
+        clips,
+        parse_fixes(options.fixes),
+        decoding=DecodingOptions(previous_text=options.previous_text),
+        progress=lambda line: print(line, file=sys.stderr) if sys.stderr.isatty() else None,
+    )
+    print_skipped(skipped)
+    print(comparison)
+    if options.out:
+        folder = Path(options.out)
+        folder.mkdir(parents=True, exist_ok=True)
+        comparison.table.to_csv(folder / "fixes.csv", index=False)
+        comparison.clips.to_csv(folder / "fixes_clips.csv", index=False)
+        print(f"tables: {folder / 'fixes.csv'}, {folder / 'fixes_clips.csv'}")
+    return 0
 
 
 def _print_grounding(grounding: Grounding, threshold: float, most: int | None = None) -> None:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.capture.encoder_cache import run_encoder, wrap_encoder_states
+from ...adapters.generation.decoder_prompt import split_prompt
 from ...adapters.generation.decoder_text import first_timestamp_id
 from ...adapters.transformers_types import HookArguments
 from ...alignment.whisper_attention import choose_heads, find_loud_frames, named_heads, place_rows
@@ -37,6 +38,8 @@ from .windows import fixed_window_seconds
 from .word_readings import (
     INTACT,
     NO_PADDING,
+    NO_PREVIOUS,
+    NO_PROMPT,
     NOISE,
     NOISE_LEVEL,
     SILENCE,
@@ -159,6 +162,7 @@ class DecoderReader:
             if n_frames < count:
                 unpadded = self._run(ids, states[:, :n_frames])
                 values[NO_PADDING] = tokens.token_log_probabilities(unpadded[0])
+            without_prompt = self._read_without_prompt(window, tokens, states, values)
         lowest, runners_up = tokens.runners_up(model, intact[0])
         grid = self._grid(window)
         return WordReadings(
@@ -169,7 +173,37 @@ class DecoderReader:
             lowest,
             runners_up,
             np.bincount(tokens.owners, minlength=len(tokens.words)),
+            without_prompt,
         )
+
+    def _read_without_prompt(
+        self,
+        window: DecodedWindow,
+        tokens: TokenTable,
+        states: Tensor,
+        values: dict[str, np.ndarray],
+    ) -> tuple[str, ...]:
+        """Read the words without the prompt, and without the text of the window before; return what is likelier without
+        both."""
+        prompt, previous = split_prompt(self.model, window.ids[: window.n_prefix])
+        parts = {NO_PROMPT: [prompt], NO_PREVIOUS: [previous], "": [prompt, previous]}
+        present = {name: part for name, part in parts.items() if any(map(len, part))}
+        count = sum(map(len, (prompt, previous)))
+        log_probabilities = None
+        for name, part in present.items():
+            removed = {position for positions in part for position in positions}
+            # Without any text before, its start token goes, too.
+            removed |= {0} if len(removed) == count else set()
+            ids = [id_ for at, id_ in enumerate(window.ids) if at not in removed]
+            shortened = self._run(torch.tensor([ids], device=self.model.device), states)[0]
+            # Rows of the prefix are not read; those behind it move.
+            missing = shortened[:1].expand(len(removed), -1)
+            log_probabilities = torch.cat([missing, shortened])
+            if name:
+                values[name] = tokens.token_log_probabilities(log_probabilities)
+        if log_probabilities is None:
+            return ()
+        return tokens.other_choices(self.model, log_probabilities)
 
     def tokens_of(self, readings: WordReadings) -> TokenTable:
         """Return the tokens of a window's words."""

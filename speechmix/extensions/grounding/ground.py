@@ -8,8 +8,9 @@ synthesis, and a calibration of the model, if there is one, turns their log-prob
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import isnan
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ from .readers import WindowReader, find_reader
 from .windows import (
     SHORTEST_SECONDS,
     DecodedWindow,
+    DecodingOptions,
     decode_windows,
     has_timestamps,
     quietest_second,
@@ -55,6 +57,7 @@ def ground(
     calibration: WordCalibration | str | PathLike[str] | None = None,
     loop_heads: bool = True,
     align: bool = True,
+    decoding: DecodingOptions | None = None,
     progress: bool = False,
 ) -> Grounding:
     """Find out which words of a transcript were in the sound.
@@ -62,7 +65,8 @@ def ground(
     Parameters
     ----------
     model : Model
-        A trained recogniser: Whisper or another encoder-decoder model, a CTC model, an audio language model.
+        A trained recogniser: Whisper or another encoder-decoder model, a CTC model, an audio language model. Its prompt
+        (`Model.with_prompt`) is given in each window.
     audio : Clip or path
         Of any length. Its own words and text are not used.
     language : str, optional
@@ -75,6 +79,8 @@ def ground(
         Take word times from alignment with synthetic speech, where the language is known and the extra
         ``synthesis`` is installed. Else, and for words that are not in the sound, they come from the model: from
         cross-attention, or the frames of its tokens.
+    decoding : DecodingOptions, optional
+        How a Whisper with timestamps decodes: on the text of the windows before, at which temperatures.
     progress : bool
         Show a bar.
 
@@ -105,6 +111,23 @@ def ground(
     """
     clip = audio if isinstance(audio, Clip) else Clip.from_file(audio)
     clip = clip.replace(language=language or clip.language)
+    decode = partial(decode_windows, options=decoding)
+    return ground_windows(
+        model, clip, decode, calibration, loop_heads=loop_heads, align=align, progress=progress
+    )
+
+
+def ground_windows(
+    model: Model,
+    clip: Clip,
+    decode: Callable[[Model, Clip], Iterator[DecodedWindow]],
+    calibration: WordCalibration | str | PathLike[str] | None = None,
+    *,
+    loop_heads: bool = True,
+    align: bool = True,
+    progress: bool = False,
+) -> Grounding:
+    """Ground what `decode` makes of a recording, block by block; the other parameters and errors are those of `ground`."""
     label = model.label  # without the timestamps, which each Whisper that has them gets here
     if has_timestamps(model):
         model = model.with_prefix(
@@ -115,7 +138,9 @@ def ground(
     parts = []
     with model.unchanged(), tqdm(total=round(clip.duration), unit="s", disable=not progress) as bar:
         for start, block in recording_blocks(clip):
-            parts.append((start, _ground_block(model, block, reader, fitted, loop_heads, align)))
+            parts.append(
+                (start, _ground_block(model, block, decode, reader, fitted, loop_heads, align))
+            )
             bar.update(round(start + block.duration) - bar.n)
     return replace(Grounding.join(parts, clip.name), clip=clip, model=label)
 
@@ -143,6 +168,7 @@ def recording_blocks(clip: Clip) -> Iterator[tuple[float, Clip]]:
 def _ground_block(
     model: Model,
     clip: Clip,
+    decode: Callable[[Model, Clip], Iterator[DecodedWindow]],
     reader: WindowReader,
     calibration: WordCalibration | None,
     loop_heads: bool,
@@ -151,7 +177,7 @@ def _ground_block(
     words: list[GroundedWord] = []
     readings: list[WordReadings] = []
     loops: list[Loop] = []
-    for window in decode_windows(model, clip):
+    for window in decode(model, clip):
         read = reader.read(window)
         if read is not None:  # loops are found in each window: windows are transcribed apart
             grounded_words = ground_words(read, len(readings))

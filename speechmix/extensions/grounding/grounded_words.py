@@ -11,9 +11,17 @@ from math import exp, isnan, nan
 
 import numpy as np
 
-from .word_readings import INTACT, NO_PADDING, NO_PROMPT, NOISE, SILENCE, WordReadings
+from .word_readings import (
+    INTACT,
+    NO_PADDING,
+    NO_PREVIOUS,
+    NO_PROMPT,
+    NOISE,
+    SILENCE,
+    WordReadings,
+)
 
-SOURCES = ("silence", "noise", "padding", "prompt")
+SOURCES = ("silence", "noise", "padding", "prompt", "previous")
 DEFAULT_THRESHOLD = 1.0  # nats that a word or a near one must lose without the sound
 _NEIGHBOURS = 3  # words on both sides, of the same phrase: a predictable word loses little itself
 _PHRASE_ENDS = (".", "?", "!", "\u2026", "。", "？", "！", "؟", "।")
@@ -39,8 +47,8 @@ class GroundedWord:
     silence, noise : float
         What the word's log-probability loses where silence, or white noise, replaces all sound, in nats.
     padding, prompt : float
-        What it loses without the silence behind a short recording, or without the prompt of an audio language model;
-        NaN where there is none.
+        What it loses without the silence behind a short recording, or without the prompt of a Whisper (hotwords
+        included) or an audio language model; NaN where there is none.
     phrase_sound : float
         The largest `sound` of the word and the three words on each side in its phrase.
     token_count : int
@@ -50,6 +58,10 @@ class GroundedWord:
         Index of the loop that the word is part of.
     right : float
         Calibrated probability that the word is what was said; NaN without a calibration of this model.
+    previous : float
+        What it loses without the text of the window before, where the model was given that.
+    without_prompt : str
+        The token that the model prefers in its place without prompt and text before; empty if it is the word's own.
     """
 
     text: str
@@ -68,6 +80,8 @@ class GroundedWord:
     window: int
     loop: int | None = None
     right: float = nan
+    previous: float = nan
+    without_prompt: str = ""
 
     @property
     def sound(self) -> float:
@@ -84,9 +98,25 @@ class GroundedWord:
         """Whether the word, or a near word of its phrase, loses so many nats without the sound."""
         return not self.phrase_sound < threshold
 
+    def is_from_prompt(self, threshold: float = DEFAULT_THRESHOLD) -> bool:
+        """Whether the prompt or the text of the window before decides the word: it loses so many nats without, and the
+        model prefers another token there."""
+        effects = [effect for effect in (self.prompt, self.previous) if not isnan(effect)]
+        return max(effects, default=-np.inf) >= threshold and bool(self.without_prompt)
+
+    @property
+    def _prompt_name(self) -> str:
+        is_previous = isnan(self.prompt) or self.previous > self.prompt
+        return "the text of the window before" if is_previous else "the prompt"
+
     @property
     def reason(self) -> str:
         """What the word comes from, in words, by the default threshold."""
+        if self.is_from_prompt():
+            instead = (
+                f"comes from {self._prompt_name}: without it, {self.without_prompt!r} is likelier"
+            )
+            return instead if self.is_in_sound() else f"not in the sound: {instead}"
         if not self.is_in_sound():
             if not isnan(self.padding) and self.padding >= DEFAULT_THRESHOLD:
                 return "not in the sound: comes from the padding"
@@ -111,7 +141,9 @@ def ground_words(readings: WordReadings, window: int) -> list[GroundedWord]:
     window : int
         Index of the window in its recording.
     """
-    silence, noise, padding, prompt = map(readings.effect, (SILENCE, NOISE, NO_PADDING, NO_PROMPT))
+    silence, noise, padding, prompt, previous = map(
+        readings.effect, (SILENCE, NOISE, NO_PADDING, NO_PROMPT, NO_PREVIOUS)
+    )
     phrase_sound = phrase_effects(readings.words, np.minimum(silence, noise))
     words = []
     for index, text in enumerate(readings.words):
@@ -133,6 +165,8 @@ def ground_words(readings: WordReadings, window: int) -> list[GroundedWord]:
                 phrase_sound=float(phrase_sound[index]),
                 token_count=int(readings.token_counts[index]),
                 window=window,
+                previous=float(previous[index]),
+                without_prompt=readings.without_prompt[index] if readings.without_prompt else "",
             )
         )
     return words

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
 
 _FORMAT = "speechmix grounding 2"
+_MOST_PROMPTED = 8  # words from the prompt that a sentence names
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,12 @@ class Grounding:
             sentences.append("Nobody seems to speak here: no word comes from the sound.")
         sentences += [loop.sentence(self.words) for loop in self.loops]
         sentences += repeated_windows(self.words)
+        from_prompt = [word for word in self.words if word.is_from_prompt()]
+        if from_prompt:
+            texts = [f"{word.text} (without it: {word.without_prompt})" for word in from_prompt]
+            shown = ", ".join(texts[:_MOST_PROMPTED])
+            rest = f" and {len(texts) - _MOST_PROMPTED} more" if len(texts) > _MOST_PROMPTED else ""
+            sentences.append(f"The prompt or the text before decides: {shown}{rest}.")
         return sentences
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -39,6 +39,7 @@ def ground_recordings(
     calibration: str | PathLike[str] | None = None,
     loop_heads: bool = True,
     align: bool = True,
+    previous_text: bool = False,
     formats: Sequence[str] = DEFAULT_FORMATS,
     threshold: float = DEFAULT_THRESHOLD,
     shard: Shard | str | None = None,
@@ -57,6 +58,8 @@ def ground_recordings(
         Folder of a run, or a fresh one. The files are in its folder ``grounding``.
     calibration, loop_heads, align
         As for `speechmix.ground`.
+    previous_text : bool
+        Condition each window of a Whisper on the text of those before (`DecodingOptions`).
     formats : sequence of {"html", "csv", "json", "parquet", "TextGrid", "eaf", "vtt", "txt"}
     threshold : float
         For the marks in the files.
@@ -88,6 +91,7 @@ def ground_recordings(
         "calibration": calibration and WordCalibration.from_file(calibration).to_json(),
         "loop_heads": loop_heads,
         "align": align,
+        **({"previous_text": True} if previous_text else {}),  # keys of former results stay
     }
     name = GROUNDING_KIND.name
     run = compute_kinds(

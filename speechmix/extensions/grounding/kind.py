@@ -12,6 +12,7 @@ from ...runs.kinds.result_kind import Result, ResultItem, ResultKind, stored_con
 from .calibration import WordCalibration
 from .ground import ground
 from .grounding import Grounding
+from .windows import DecodingOptions
 
 if TYPE_CHECKING:
     from ...runs.results.clip_result_files import Part
@@ -35,7 +36,12 @@ def _compute(item: ResultItem) -> Result:
     calibration = None if fitted is None else WordCalibration.from_json(fitted)
     loop_heads, align = (bool(item.options.get(name, True)) for name in ("loop_heads", "align"))
     grounding = ground(
-        item.model, item.clip, calibration=calibration, loop_heads=loop_heads, align=align
+        item.model,
+        item.clip,
+        calibration=calibration,
+        loop_heads=loop_heads,
+        align=align,
+        decoding=DecodingOptions(previous_text=bool(item.options.get("previous_text"))),
     )
     return Result(grounding.to_json())
 

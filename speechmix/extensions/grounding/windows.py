@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ...adapters.capture.device_copy import inputs_to_device
+from ...adapters.generation.decoder_prompt import prompt_ids
 from ...adapters.generation.decoder_text import (
     TIMESTAMP_STEP,
     decoder_prefix,
@@ -38,13 +39,6 @@ _MAX_WINDOW_SECONDS = 20.0  # of a model without a window of its own
 _CUT_SHARE = 1 / 3  # the last part of a window, in which the quietest place is looked for
 _LEVEL_SECONDS = 0.02  # stretches whose levels are compared
 SHORTEST_SECONDS = 0.1  # of sound that a model can be given
-# Fallbacks of Whisper's authors, as transformers takes them.
-_FALLBACKS = {
-    "temperature": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
-    "compression_ratio_threshold": 1.35,
-    "logprob_threshold": -1.0,
-    "no_speech_threshold": 0.6,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +97,39 @@ def has_timestamps(model: Model) -> bool:
     return "<|notimestamps|>" in vocabulary and model.config.vocab_size > first_timestamp_id(model)
 
 
-def decode_windows(model: Model, clip: Clip) -> Iterator[DecodedWindow]:
+@dataclass(frozen=True)
+class DecodingOptions:
+    """How a Whisper with timestamps decodes a recording, in the terms of transformers' `generate`.
+
+    Parameters
+    ----------
+    previous_text : bool
+        Condition each window on the text of those before (`condition_on_prev_tokens`), as openai-whisper and
+        faster-whisper do by default.
+    temperatures : tuple of float
+        Tried in this order where a window's text looks unreliable.
+    no_speech_threshold : float
+        Leave a window out if the probability of no speech is higher, and its text unlikely.
+    """
+
+    previous_text: bool = False
+    temperatures: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    no_speech_threshold: float = 0.6
+
+    def generation_options(self) -> dict[str, Any]:
+        """Return the options of `generate`."""
+        return {
+            "temperature": self.temperatures,
+            "compression_ratio_threshold": 1.35,
+            "logprob_threshold": -1.0,
+            "no_speech_threshold": self.no_speech_threshold,
+            **({"condition_on_prev_tokens": True} if self.previous_text else {}),
+        }
+
+
+def decode_windows(
+    model: Model, clip: Clip, options: DecodingOptions | None = None
+) -> Iterator[DecodedWindow]:
     """Decode a clip of any length.
 
     Parameters
@@ -111,6 +137,8 @@ def decode_windows(model: Model, clip: Clip) -> Iterator[DecodedWindow]:
     model : Model
         One that can transcribe. A Whisper with timestamps has them in its prefix.
     clip : Clip
+    options : DecodingOptions, optional
+        Of a Whisper with timestamps; others decode greedily, window by window.
 
     Yields
     ------
@@ -120,8 +148,14 @@ def decode_windows(model: Model, clip: Clip) -> Iterator[DecodedWindow]:
     Raises
     ------
     InputError
-        If the clip has no sound.
+        If the clip has no sound, or the model cannot decode with these options.
     """
+    options = options or DecodingOptions()
+    if options != DecodingOptions() and not model.prefix.timestamps:
+        raise InputError(
+            f"{model.label} decodes greedily, window by window: the text before, temperatures and the threshold of "
+            "speech are options of a Whisper with timestamps"
+        )
     audio, rate = clip.audio(model.sample_rate), model.sample_rate
     if len(audio) < SHORTEST_SECONDS * rate:
         raise InputError(
@@ -130,9 +164,10 @@ def decode_windows(model: Model, clip: Clip) -> Iterator[DecodedWindow]:
         )
     if model.capabilities.decoding == "cross-attention":
         # An engine beside the model writes each window.
-        by_timestamps = model.prefix.timestamps and model.engine is None
-        decode = _decode_by_timestamps if by_timestamps else _decode_greedily
-        yield from decode(model, clip, audio)
+        if model.prefix.timestamps and model.engine is None:
+            yield from _decode_by_timestamps(model, clip, audio, options)
+        else:
+            yield from _decode_greedily(model, clip, audio)
         return
     context = CONTEXT_SECONDS if model.capabilities.decoding == "frames" else 0.0
     for start, stop in quiet_cuts(audio, rate, window_seconds(model)):
@@ -223,7 +258,9 @@ def _decode_greedily(model: Model, clip: Clip, audio: np.ndarray) -> Iterator[De
         )
 
 
-def _decode_by_timestamps(model: Model, clip: Clip, audio: np.ndarray) -> Iterator[DecodedWindow]:
+def _decode_by_timestamps(
+    model: Model, clip: Clip, audio: np.ndarray, options: DecodingOptions
+) -> Iterator[DecodedWindow]:
     rate, first_id = model.sample_rate, first_timestamp_id(model)
     window = window_seconds(model)
     head = Clip.from_array(
@@ -240,7 +277,9 @@ def _decode_by_timestamps(model: Model, clip: Clip, audio: np.ndarray) -> Iterat
     )
     features = extracted["input_features"]
     hop = model.feature_extractor.hop_length
-    groups, encoded = _generate_windows(model, features, extracted["attention_mask"], prefix)
+    groups, encoded = _generate_windows(
+        model, features, extracted["attention_mask"], prefix, options
+    )
     for group in groups:
         ids = [id_ for segment in group for id_ in segment["tokens"].tolist()]
         # Segments between pairs of timestamps start at their first one; a single segment, with its window.
@@ -253,13 +292,19 @@ def _decode_by_timestamps(model: Model, clip: Clip, audio: np.ndarray) -> Iterat
         samples = audio[round(start * rate) : round((start + window) * rate)]
         end_id = model.tokenizer.eos_token_id
         text_ids = [id_ for id_ in ids if id_ != end_id]
-        all_ids = (*prefix, *text_ids)
         # Generation goes on in the padding of a short sound.
         start = min(start, len(audio) / rate)
         fed = part.to(model.device, model.state_dtype)
-        states = next((out for inputs, out in encoded if torch.equal(inputs, fed)), None)
+        own = next((window for window in encoded if torch.equal(window.inputs, fed)), None)
+        window_prefix = prefix if own is None or not own.prefix else own.prefix
         yield DecodedWindow(
-            start, samples, rate, {"input_features": part}, all_ids, len(prefix), states=states
+            start,
+            samples,
+            rate,
+            {"input_features": part},
+            (*window_prefix, *text_ids),
+            len(window_prefix),
+            states=None if own is None else own.states,
         )
 
 
@@ -279,36 +324,64 @@ def _hide_own_warning() -> Iterator[None]:
         logger.removeFilter(is_of_others)
 
 
-def _generate_windows(
-    model: Model, features: Tensor, attention_mask: Tensor, prefix: list[int]
-) -> tuple[list[list[dict[str, Any]]], list[tuple[Tensor, Tensor]]]:
-    """Segments of transformers' own generation, those of one window together; and what its encoder was fed and
-    returned, once for each window."""
-    encoded: list[tuple[Tensor, Tensor]] = []
+@dataclass(eq=False)
+class _EncodedWindow:
+    """What generation fed the encoder for one window, what that returned, and what the decoder began with."""
 
-    def keep(
+    inputs: Tensor
+    states: Tensor
+    prefix: list[int]
+
+
+def _generate_windows(
+    model: Model,
+    features: Tensor,
+    attention_mask: Tensor,
+    prefix: list[int],
+    decoding: DecodingOptions,
+) -> tuple[list[list[dict[str, Any]]], list[_EncodedWindow]]:
+    """Segments of transformers' own generation, those of one window together; and what its encoder and decoder were fed,
+    once for each window."""
+    encoded: list[_EncodedWindow] = []
+
+    def keep_states(
         _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
         inputs = kwargs["input_features"] if "input_features" in kwargs else args[0]
-        is_fallback = bool(encoded) and torch.equal(encoded[-1][0], inputs)  # of the same window
-        if not is_fallback:
-            encoded.append((inputs, output[0]))
+        # A fallback runs the same window again.
+        if not encoded or not torch.equal(encoded[-1].inputs, inputs):
+            encoded.append(_EncodedWindow(inputs, output[0], []))
+
+    def keep_prefix(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
+        if encoded and not encoded[-1].prefix:
+            encoded[-1].prefix = ids[0].tolist()
 
     languages = {id_: name for name, id_ in language_ids(model).items()}
-    options: dict[str, Any] = dict(_FALLBACKS)
+    options = decoding.generation_options()
     if languages:
-        options |= {"language": languages[prefix[1]], "task": model.prefix.task}
+        language = next(languages[id_] for id_ in prefix if id_ in languages)
+        options |= {"language": language, "task": model.prefix.task}
+    if prompt := prompt_ids(model):
+        options["prompt_ids"] = torch.tensor(prompt, device=model.device)
+        if decoding.previous_text:
+            options["prompt_condition_type"] = "all-segments"
     if features.shape[-1] > 2 * model.config.max_source_positions:
         options["attention_mask"] = attention_mask.to(model.device)
     inputs = inputs_to_device({"input_features": features}, model.device, model.state_dtype)
-    hook = model.module.get_encoder().register_forward_hook(keep, with_kwargs=True)
+    module = model.module
+    hooks = [
+        module.get_encoder().register_forward_hook(keep_states, with_kwargs=True),
+        module.get_decoder().register_forward_pre_hook(keep_prefix, with_kwargs=True),
+    ]
     try:
         with model.in_use(model.state_dtype), torch.no_grad(), _hide_own_warning():
-            output = model.module.generate(
+            output = module.generate(
                 **inputs, **options, return_timestamps=True, return_segments=True
             )
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
     segments = [segment for segment in output["segments"][0] if len(segment["tokens"])]
     groups = groupby(segments, key=lambda segment: id(segment["result"]))
     return [list(group) for _, group in groups], encoded

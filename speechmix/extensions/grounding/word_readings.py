@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # What is removed. All sound is replaced twice: by digital silence and by white noise.
 INTACT, SILENCE, NOISE = "intact", "sound replaced by silence", "sound replaced by noise"
-NO_PADDING, NO_PROMPT = "no padding", "no prompt"
+NO_PADDING, NO_PROMPT, NO_PREVIOUS = "no padding", "no prompt", "no text of the window before"
 NOISE_LEVEL = 0.01  # root mean square of the white noise; full scale is 1
 
 
@@ -48,6 +48,9 @@ class WordReadings:
     runners_up : tuple of (str, float) [W]
         The likeliest other token where the word's own was least likely, and its probability.
     token_counts : ndarray [W]
+    without_prompt : tuple of str [W]
+        The token that is likeliest in a word's place without the prompt (or the text of the window before), where that is
+        another; empty otherwise.
     """
 
     window: DecodedWindow
@@ -57,6 +60,7 @@ class WordReadings:
     lowest: np.ndarray
     runners_up: tuple[tuple[str, float], ...]
     token_counts: np.ndarray
+    without_prompt: tuple[str, ...] = ()
 
     def effect(self, removal: str) -> np.ndarray:
         """Return what each word's log-probability loses by a removal, [W] in nats; NaN if it was not made."""
@@ -96,6 +100,20 @@ class TokenTable:
         """Read the tokens [..., tokens] off log-probabilities [..., T, V]."""
         values: np.ndarray = log_probabilities[..., self.rows, self.ids].cpu().numpy()
         return values
+
+    def other_choices(self, model: Model, log_probabilities: Tensor) -> tuple[str, ...]:
+        """Return for each word the likeliest token [T, V] where its own tokens are not the likeliest; "" elsewhere."""
+        from ..explain.generated_tokens import token_label
+
+        choices = []
+        for word in range(len(self.words)):
+            others = [
+                int(best)
+                for token in np.flatnonzero(self.owners == word)
+                if (best := log_probabilities[self.rows[token]].argmax()) != self.ids[token]
+            ]
+            choices.append(token_label(model, others[0]) if others else "")
+        return tuple(choices)
 
     def runners_up(
         self, model: Model, log_probabilities: Tensor

@@ -104,7 +104,12 @@ def add_prefix_options(command: OptionContainer) -> None:
     command.add_argument(
         "--prompt",
         metavar="TEXT",
-        help="prompt of an audio language model (default: a prompt to transcribe)",
+        help="prompt of an audio language model (default: a prompt to transcribe), or of a Whisper: text before the sound",
+    )
+    command.add_argument(
+        "--hotwords",
+        metavar="TEXT",
+        help="words before the prompt of a Whisper, as in faster-whisper",
     )
     command.add_argument(
         "--answer",
@@ -143,8 +148,9 @@ def load_model(options: argparse.Namespace, source: str, **load_options: Any) ->
     }
     prefix: JsonObject = {name: value for name, value in prefix_values.items() if value is not None}
     model = model.with_prefix(**prefix) if prefix else model
-    prompt, answer = values.get("prompt"), values.get("answer")
-    return model if prompt is None and answer is None else model.with_prompt(prompt, answer=answer)
+    texts = {name: values.get(name) for name in ("answer", "hotwords")}
+    prompt, given = values.get("prompt"), {n: text for n, text in texts.items() if text is not None}
+    return model if prompt is None and not given else model.with_prompt(prompt, **given)
 
 
 def create_loaders(

@@ -2,7 +2,7 @@
 // Draws the words of each grounding in the document from the JSON beside it; all texts go in as text.
 (() => {
   const SOURCES = { silence: "silence in place of all sound", noise: "noise in place of all sound", padding: "no padding behind the sound",
-    prompt: "no prompt" };
+    prompt: "no prompt", previous: "no text of the window before" };
   const MARGIN = 0.15; // seconds that are played before and behind a word
   const LINE_WORDS = 12; // at most
   const STEPS = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: LINE_WORDS, ArrowUp: -LINE_WORDS, Home: -Infinity, End: Infinity };
