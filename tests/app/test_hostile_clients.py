@@ -256,6 +256,35 @@ def test_pages_of_errors_have_the_headers_too(server, line):
     assert b"text/html" not in answer
 
 
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"GET %sapi/session", b"200"),
+        (b"GET %sapi/jobs?since=0", b"200"),
+        (b"POST %sapi/jobs", b"411"),
+    ],
+)
+@pytest.mark.parametrize("connection_header", [b"", b"Connection: close\r\n"])
+def test_a_client_that_sends_no_more_gets_its_answer(
+    server, request_line, connection_header, status
+):
+    server.app.queue.submit(lambda report_progress: None)  # news, at once
+    line = request_line % urlsplit(server.url).path.encode()
+    with socket.create_connection(server.server_address, timeout=10) as connection:
+        connection.sendall(line + b" HTTP/1.1\r\nHost: localhost\r\n" + connection_header + b"\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        assert received(connection)[9:12] == status
+
+
+def test_answers_do_not_wait_for_receipts(server):
+    with socket.create_connection(server.server_address):
+        end = time.monotonic() + 5
+        while not len(server.connections) and time.monotonic() < end:
+            time.sleep(0.01)
+        for connection in list(server.connections._addresses):
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_connections_end(server):
     """No connection of these tests is served for ever."""
     end = time.monotonic() + 15

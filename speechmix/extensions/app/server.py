@@ -159,6 +159,8 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._socket = transport.get_extra_info("socket")
+        # Else each body waits 40 ms for the receipt of its header.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._header_deadline = self.loop.time() + _HEADER_SECONDS
         self._limit_header()
         if not self._limits.admit(self._socket, str(self.client and self.client[0])):
@@ -173,6 +175,11 @@ class _Connection(H11Protocol):
         super().data_received(data)
         if self.conn.their_state is h11.IDLE and self.timeout_keep_alive_task is None:
             self._limit_header()
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio reads what it returns
+        """Keep the connection of a client that sends no more and waits for its answer."""
+        is_whole = self.conn.their_state in (h11.DONE, h11.MUST_CLOSE)
+        return is_whole and not self.cycle.response_complete
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
