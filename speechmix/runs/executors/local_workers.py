@@ -11,6 +11,10 @@ In: a `RunJob`, a shard and a channel. Out: messages: lines, clips that are behi
 what was done, or why it cannot be. SIGTERM, and the death of the process that started it, have it
 write what it has and end.
 
+Why no pool of loky (3.7): where one of its workers is killed, it kills the others, which write nothing
+of what they have, and takes no further work; its workers do not end when the process that started them
+is killed; and all of them see the same GPU.
+
 Plan the number of workers and their share of GPUs and cores.
 
 In: sources of models, a device, a worker's number. Out: how many workers; variables that the
