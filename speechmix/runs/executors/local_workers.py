@@ -74,10 +74,10 @@ def start_worker_process(job: bytes, shard: str, channel: Connection) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except SpeechmixError as error:
-        say(*describe_failure(error))
+        say(*failure_message(error))
 
 
-def describe_failure(error: SpeechmixError) -> tuple[str, type[SpeechmixError], str]:
+def failure_message(error: SpeechmixError) -> tuple[str, type[SpeechmixError], str]:
     """The message of an error, as a kind of error that is made of a text alone."""
     kinds = (InputError, ModelError, AlignmentError, StorageError)
     kind = next((kind for kind in kinds if isinstance(error, kind)), SpeechmixError)

@@ -24,7 +24,7 @@ from ..shard_merge import drop_repeated_reasons
 from .local_workers import (
     FAILED,
     MAX_STARTS,
-    describe_failure,
+    failure_message,
     pickle_job,
     progress_bar,
     raise_for_dead_workers,
@@ -175,7 +175,7 @@ class ShardTask:
         try:
             return run_pickled_job(job, shard, lambda *message: print(message[-1], flush=True))
         except SpeechmixError as error:
-            return describe_failure(error)
+            return failure_message(error)
 
     def checkpoint(self, job: bytes, shard: str) -> Any:
         """What goes on later: the same, for the folder knows what is done."""
