@@ -121,8 +121,8 @@ def score_clips(
         without, a phase is charged what it waits for. Nothing else changes, and nothing at all on a
         CPU.
     executor : Executor, optional
-        Who does the work: `LocalWorkers` of this machine, `RayExecutor` for a cluster; this process
-        by default. The folder is the same. Workers load the models themselves: models and aligner
+        Who does the work: `LocalWorkers` of this machine, `SlurmExecutor` or `RayExecutor` for a
+        cluster; this process by default. The folder is the same. Workers load the models themselves: models and aligner
         are then functions that load one.
     maps : bool
         Also keep maps of words in files of their own, a row for each map in plain columns:

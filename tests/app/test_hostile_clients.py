@@ -7,7 +7,6 @@ import contextlib
 import http.client
 import socket
 import stat
-import threading
 import time
 from urllib.parse import urlsplit
 
@@ -43,7 +42,7 @@ def test_the_browser_is_given_a_file_that_only_its_owner_reads(monkeypatch):
     monkeypatch.setattr(browser.webbrowser, "open", open_page)
     said = []
 
-    def interrupted(serving, poll_interval):
+    def interrupted(serving):
         end = time.monotonic() + 20
         while not read and time.monotonic() < end:
             time.sleep(0.01)
@@ -153,8 +152,8 @@ def test_an_upload_that_is_too_large_gets_its_answer(server, monkeypatch):
 
 
 def test_silent_connections_do_not_shut_others_out(server, monkeypatch):
-    assert server_module._Handler.timeout <= 5
-    monkeypatch.setattr(server_module._Handler, "timeout", 0.5)
+    assert server_module._Connection.timeout <= 5
+    monkeypatch.setattr(server_module._Connection, "timeout", 0.5)
     silent = [
         socket.create_connection(server.server_address)
         for _ in range(server_module._MAX_CONNECTIONS)
@@ -250,19 +249,45 @@ def test_pages_of_errors_have_the_headers_too(server, line):
         connection.sendall(line + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = received(connection)
     assert answer.startswith(b"HTTP/1.1 ")
-    assert b"Content-Security-Policy: default-src 'none'" in answer
-    assert b"X-Content-Type-Options: nosniff" in answer
+    names_in_lower_case = answer.lower()
+    assert b"content-security-policy: default-src 'none'" in names_in_lower_case
+    assert b"x-content-type-options: nosniff" in names_in_lower_case
     assert b"<html" not in answer.lower()
     assert b"text/html" not in answer
 
 
-def test_threads_end(server):
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"GET %sapi/session", b"200"),
+        (b"GET %sapi/jobs?since=0", b"200"),
+        (b"POST %sapi/jobs", b"411"),
+    ],
+)
+@pytest.mark.parametrize("connection_header", [b"", b"Connection: close\r\n"])
+def test_a_client_that_sends_no_more_gets_its_answer(
+    server, request_line, connection_header, status
+):
+    server.app.queue.submit(lambda report_progress: None)  # news, at once
+    line = request_line % urlsplit(server.url).path.encode()
+    with socket.create_connection(server.server_address, timeout=10) as connection:
+        connection.sendall(line + b" HTTP/1.1\r\nHost: localhost\r\n" + connection_header + b"\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        assert received(connection)[9:12] == status
+
+
+def test_answers_do_not_wait_for_receipts(server):
+    with socket.create_connection(server.server_address):
+        end = time.monotonic() + 5
+        while not len(server.connections) and time.monotonic() < end:
+            time.sleep(0.01)
+        for connection in list(server.connections._addresses):
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_connections_end(server):
     """No connection of these tests is served for ever."""
     end = time.monotonic() + 15
-    while time.monotonic() < end and sum(
-        "process_request_thread" in thread.name for thread in threading.enumerate()
-    ):
+    while time.monotonic() < end and len(server.connections):
         time.sleep(0.1)
-    assert not [
-        thread for thread in threading.enumerate() if "process_request_thread" in thread.name
-    ]
+    assert not len(server.connections)

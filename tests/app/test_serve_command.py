@@ -77,7 +77,7 @@ def test_it_says_its_address_answers_there_and_ends_by_ctrl_c(tmp_path, monkeypa
     said, answered, opened = [], [], []
     run = synthetic_run(tmp_path / "run", clips=2, mapped=1)
 
-    def interrupted(serving, poll_interval):
+    def interrupted(serving):
         serving.start()
         with urllib.request.urlopen(
             re.search(r"http://\S+", said[0])[0] + "api/clips", timeout=20

@@ -216,6 +216,20 @@ class TestFiles:
         assert tiers["words"] == [("mon", 0.35, 0.65)]
         assert [label for label, *_ in tiers["letters"]] == ["m", "o", "n"]
 
+    def test_pympi_reads_what_is_written(self, tmp_path):
+        elan = pytest.importorskip("pympi.Elan", reason="pympi-ling is not installed")
+        tiers = {
+            "words": [Word("mon", 0.1, 0.4), Word("é & <b>", 0.4, 0.9)],
+            "t": [Word("x", 0.0, 0.5)],
+        }
+        write_elan(tmp_path / "a.eaf", tiers, 1.0, audio=tmp_path / "a.wav")
+        document = elan.Eaf(str(tmp_path / "a.eaf"))
+        assert {
+            name: document.get_annotation_data_for_tier(name) for name in document.get_tier_names()
+        } == {"words": [(100, 400, "mon"), (400, 900, "é & <b>")], "t": [(0, 500, "x")]}
+        assert document.maxaid == int(dict(document.get_properties())["lastUsedAnnotationId"])
+        assert document.get_linked_files()[0]["RELATIVE_MEDIA_URL"] == "./a.wav"
+
     @pytest.mark.parametrize(
         "text", ["<a>", "<a/>", "", "<ANNOTATION_DOCUMENT><TIER/></ANNOTATION_DOCUMENT>"]
     )

@@ -93,7 +93,7 @@ def test_words_in_steady_noise_are_placed_by_cross_attention(real_model, beckett
     assert [word.text for word in found.clip.words] == SAID.split()
     other = find_sources(real_model, clip, "Thank you.", None, "auto", None)
     assert other.remarks[0].startswith("Nobody seems to speak here")
-    assert other.said == tuple(SAID.split())  # the reference counts there, too
+    assert other.reference_words == tuple(SAID.split())  # the reference counts there, too
 
 
 def test_a_word_that_nobody_said_needs_no_sound(real_model):

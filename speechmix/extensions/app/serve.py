@@ -96,7 +96,7 @@ def serve(
             redirect_path = exit_stack.enter_context(create_redirect_file(server.url))
             threading.Thread(target=open_browser, args=(redirect_path,), daemon=True).start()
         try:
-            server.serve_forever(poll_interval=0.2)
+            server.serve_forever()
         except KeyboardInterrupt:
             log("stopped")
 

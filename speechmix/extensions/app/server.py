@@ -1,32 +1,38 @@
 """Serve the app over HTTP to clients that have the token.
 
-In: an `App`. Out: HTTP at one address. The token is part of the address, so no other page can send
-requests. The Host header must be an IP address or this machine's name (against DNS rebinding).
-Bodies have a size limit before they are read, headers a time limit; of clients without the token the
-newest are served (connection_limits.py). The content security policy keeps the page from
-loading anything from elsewhere. Addresses are never files: see `routes`.
+In: an `App`. Out: HTTP at one address, spoken by uvicorn. The token is part of the address, so no
+other page can send requests. The Host header must be an IP address or this machine's name (against
+DNS rebinding). Bodies have a size limit before they are read, headers a time limit; of clients
+without the token the newest are served (connection_limits.py). The content security policy keeps the
+page from loading anything from elsewhere. Addresses are never files: see `routes`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-import io
 import ipaddress
 import secrets
 import socket
 import sys
 import threading
-import time
-import traceback
 import urllib.parse
+from collections.abc import Mapping
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from typing import Any
+
+import h11
+import uvicorn
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ... import __version__
 from ...errors import InputError
-from .connection_limits import ConnectionLimits, TimedInput
-from .routes import App, Request, Response, error_response
+from .connection_limits import ConnectionLimits
+from .routes import App, error_response
 
 HOST = "127.0.0.1"
 MAX_UPLOAD_BYTES = 64 * 2**20  # of an upload: a minute of 192 kHz stereo in 24 bits
@@ -37,6 +43,8 @@ _HEADER_SECONDS = 10.0  # for a whole header, however often a byte of it comes
 _IDLE_TIMEOUT_SECONDS = 5.0  # else a few idle connections block all others
 _BODY_TIMEOUT_SECONDS = 30.0
 _DRAIN_SECONDS = 20.0  # a browser reads the response only after its upload has ended
+_DRAIN_PAUSE_SECONDS = 2.0
+_SHUTDOWN_SECONDS = 2
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -49,10 +57,11 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
+    "Server": f"speechmix/{__version__}",
 }
 
 
-class Server(ThreadingHTTPServer):
+class Server:
     """Serve an app; `url` has the token. Use it as a context manager, with `serve_forever` or `start`.
 
     Parameters
@@ -69,18 +78,40 @@ class Server(ThreadingHTTPServer):
         If the port is not free.
     """
 
-    daemon_threads = True
-    request_queue_size = 32
-
     def __init__(self, app: App, *, host: str = HOST, port: int = 0):
         self.app, self.host, self.token = app, host, secrets.token_urlsafe(18)
         self.connections = ConnectionLimits(_MAX_CONNECTIONS, _MAX_UNKNOWN)
+        self._thread: threading.Thread | None = None
         try:
-            super().__init__((host, port), _Handler)
+            self._socket = socket.create_server((host, port), backlog=32)
         except (OSError, OverflowError) as error:
             raise InputError(
                 f"cannot listen on {host}:{port} ({error}): choose another port, or none"
             ) from error
+        self.server_address: tuple[str, int] = self._socket.getsockname()[:2]
+        config = uvicorn.Config(
+            _Door(app, self.token, host),
+            http=partial(_Connection, self.connections),  # type: ignore[arg-type]  # any maker of protocols works
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,  # addresses contain the token
+            proxy_headers=False,
+            server_header=False,
+            headers=[*_HEADERS.items()],
+            timeout_keep_alive=_IDLE_TIMEOUT_SECONDS,  # type: ignore[arg-type]  # seconds of asyncio
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        )
+        self._server = _Uvicorn(config, app)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self._socket.close()
 
     @property
     def url(self) -> str:
@@ -88,156 +119,179 @@ class Server(ThreadingHTTPServer):
         host = self.host if self.host not in ("", "0.0.0.0") else HOST
         return f"http://{host}:{self.server_address[1]}/{self.token}/"
 
+    def serve_forever(self) -> None:
+        """Serve until `shutdown`, or a signal, which is raised again when the server has ended."""
+        self._server.run(sockets=[self._socket])
+
     def start(self) -> threading.Thread:
         """Serve in a new thread."""
-        thread = threading.Thread(
-            target=self.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True
-        )
-        thread.start()
-        return thread
+        self._thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self._thread.start()
+        return self._thread
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self.connections.admit(request, str(client_address[0])):
-            self.shutdown_request(request)  # too many at once: the browser tries again
-            return
-        super().process_request(request, client_address)
+    def shutdown(self) -> None:
+        """End serving, and wait for it where `start` began it."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join()
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self.connections.release(request)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), OSError):  # a browser that goes away is no error
-            super().handle_error(request, client_address)
+class _Uvicorn(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, app: App):
+        super().__init__(config)
+        self._app = app
 
-    def is_own_host(self, host: str | None) -> bool:
-        """Return True if the Host header is an IP address, localhost or the name we listen on."""
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await asyncio.to_thread(self._app.queue.close)  # pages that wait for news are answered
+        await super().shutdown(sockets)
+
+
+class _Connection(H11Protocol):
+    """A connection that uvicorn serves, with limits until its header is whole."""
+
+    timeout = _IDLE_TIMEOUT_SECONDS
+
+    def __init__(self, limits: ConnectionLimits, **options: Any):
+        super().__init__(**options)
+        self.app_state = {**self.app_state, "connection": self}
+        self._limits = limits
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._socket = transport.get_extra_info("socket")
+        # Else each body waits 40 ms for the receipt of its header.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._header_deadline = self.loop.time() + _HEADER_SECONDS
+        self._limit_header()
+        if not self._limits.admit(self._socket, str(self.client and self.client[0])):
+            transport.abort()  # too many at once: the browser tries again
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._limits.release(self._socket)
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE and self.timeout_keep_alive_task is None:
+            self._limit_header()
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio reads what it returns
+        """Keep the connection of a client that sends no more and waits for its answer."""
+        is_whole = self.conn.their_state in (h11.DONE, h11.MUST_CLOSE)
+        return is_whole and not self.cycle.response_complete
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._header_deadline = self.loop.time() + _HEADER_SECONDS
+
+    def trust(self) -> None:
+        """Record that the client has shown the token."""
+        self._limits.trust(self._socket)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request of HTTP (a malformed line, a header that is too long)."""
+        status = 411 if "Content-Length" in str(sys.exception()) else 400
+        response = error_response(status, "this request is malformed")
+        headers = [
+            *[(name.encode(), value.encode()) for name, value in _HEADERS.items()],
+            *response.raw_headers,
+            (b"Connection", b"close"),
+        ]
+        with suppress(h11.LocalProtocolError):  # a response is under way: it ends here
+            for event in (
+                h11.Response(status_code=status, headers=headers),
+                h11.Data(data=bytes(response.body)),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _limit_header(self) -> None:
+        """Close where no byte comes for a while, or the header is not whole in time."""
+        left = max(0.0, min(self.timeout, self._header_deadline - self.loop.time()))
+        self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+
+
+class _Door:
+    """The application before the app: it lets requests in that have the token, with their bodies."""
+
+    def __init__(self, app: ASGIApp, token: str, host: str):
+        self._app, self._token, self._host = app, token, host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        response = self._refusal(scope, headers)
+        if response is None and scope["method"] == "POST":
+            response = await _read_body(scope, headers, receive)
+        has_body = "content-length" in headers or "transfer-encoding" in headers
+        if has_body and "body" not in scope["state"]:
+            send = partial(_send_and_drain, receive, send)
+        await (response or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        """Why a request is refused, or None; then its path is the one below the token."""
+        if not self._is_own_host(headers.get("host")):
+            return error_response(403, "the Host header names another machine")
+        token, _, route_path = scope["path"].removeprefix("/").partition("/")
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
+            return error_response(
+                403, "open the address that `speechmix serve` printed: it contains the token"
+            )
+        scope["state"]["connection"].trust()
+        if (
+            scope["method"] != "GET"
+            and headers.get("sec-fetch-site", "same-origin") != "same-origin"
+        ):
+            return error_response(403, "requests from other pages are refused")
+        scope["path"] = f"/{route_path}"
+        return None
+
+    def _is_own_host(self, host: str | None) -> bool:
+        """Whether the Host header is an IP address, localhost or the name we listen on."""
         try:
             name = urllib.parse.urlsplit(f"//{host or ''}").hostname or ""
-            return name in ("localhost", self.host) or bool(ipaddress.ip_address(name))
+            return name in ("localhost", self._host) or bool(ipaddress.ip_address(name))
         except ValueError:
             return False
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = f"speechmix/{__version__}", ""
-    timeout = _IDLE_TIMEOUT_SECONDS
-    disable_nagle_algorithm = True  # else each body waits 40 ms for the receipt of its header
-    server: Server
-    command = ""
-    _has_unread_body = False
-
-    def setup(self) -> None:
-        super().setup()
-        self._input = TimedInput(self.connection, self.timeout)
-        self.rfile = io.BufferedReader(self._input)
-
-    def handle_one_request(self) -> None:
-        self._input.allow(total=_HEADER_SECONDS)
-        super().handle_one_request()
-
-    def do_GET(self) -> None:
-        self._respond("GET")
-
-    def do_POST(self) -> None:
-        self._respond("POST")
-
-    def _respond(self, method: str) -> None:
+async def _read_body(scope: Scope, headers: Mapping[str, str], receive: Receive) -> Response | None:
+    """Read a body into the request's state; a response where there is none, or too much of it."""
+    length = headers.get("content-length", "")
+    if not length.isascii() or not length.isdecimal() or "transfer-encoding" in headers:
+        return error_response(411, "expected a body with a Content-Length")
+    max_bytes = MAX_UPLOAD_BYTES if scope["path"] == "/api/recordings" else _MAX_JSON_BYTES
+    if int(length) > max_bytes:
+        return error_response(
+            413,
+            f"expected at most {max_bytes / 2**20:.0f} MiB: cut the recording, or send it as FLAC",
+        )
+    body, more_body = bytearray(), True
+    while more_body:
         try:
-            response = self._route_request(method)
-        except Exception:  # a bug of ours: the page goes on
-            traceback.print_exc(file=sys.stderr)
-            response = error_response(500, "an unexpected error; the terminal shows the details")
-        self._send(response)
+            message = await asyncio.wait_for(receive(), _BODY_TIMEOUT_SECONDS)
+        except TimeoutError:
+            return error_response(408, "the body comes too slowly")
+        if message["type"] == "http.disconnect":
+            return error_response(400, "the body is shorter than its Content-Length")
+        body += message["body"]
+        more_body = message["more_body"]
+    scope["state"]["body"] = bytes(body)
+    return None
 
-    def _send(self, response: Response) -> None:
-        self.send_response(response.status)
-        for name, value in {**_HEADERS, **response.headers}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", response.media_type)
-        self.send_header("Content-Length", str(len(response.content)))
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(response.content)
-        if self._has_unread_body:
-            self._drain_upload()
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer requests that the standard library refuses (a method, a malformed line)."""
-        self.close_connection, self.request_version = (
-            True,
-            self.protocol_version,
-        )  # of HTTP/0.9 no headers would be sent
-        self._send(error_response(int(code), message or "this request is malformed"))
-
-    def _drain_upload(self) -> None:
-        """Read on for a while after a response to an unread body; closing at once would discard it."""
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        with suppress(OSError):
-            self.wfile.flush()
-            self.connection.shutdown(socket.SHUT_WR)
-            self.connection.settimeout(2.0)
-            while time.monotonic() < deadline and self.connection.recv(2**16):
+async def _send_and_drain(receive: Receive, send: Send, message: Message) -> None:
+    """Send a response to a request whose body was not read, and read on for a while before the
+    connection ends: closing at once would discard the response."""
+    if message["type"] == "http.response.start":
+        MutableHeaders(scope=message)["Connection"] = "close"
+    if message["type"] != "http.response.body" or message.get("more_body"):
+        await send(message)
+        return
+    await send({**message, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            while (await asyncio.wait_for(receive(), _DRAIN_PAUSE_SECONDS)).get("more_body"):
                 pass
-
-    def _route_request(self, method: str) -> Response:
-        client_closes = self.close_connection  # as the request says
-        self.close_connection = (
-            True  # until the body has been read, for what follows would be taken for a request
-        )
-        self._has_unread_body = method == "POST"
-        if not self.server.is_own_host(self.headers.get("Host")):
-            return error_response(403, "the Host header names another machine")
-        try:
-            address = urllib.parse.urlsplit(self.path)
-            token, _, route_path = address.path.removeprefix("/").partition("/")
-            query = dict(urllib.parse.parse_qsl(address.query, max_num_fields=8))
-        except ValueError:
-            return error_response(400, "the address is malformed")
-        if not hmac.compare_digest(token.encode(), self.server.token.encode()):
-            return error_response(
-                403, "open the address that `speechmix serve` printed: it contains the token"
-            )
-        self.server.connections.trust(self.connection)
-        if method == "POST" and self.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
-            return error_response(403, "requests from other pages are refused")
-        body = (
-            self._read_body(MAX_UPLOAD_BYTES if route_path == "api/recordings" else _MAX_JSON_BYTES)
-            if method == "POST"
-            else b""
-        )
-        if isinstance(body, Response):
-            return body
-        is_unread = method == "GET" and (
-            "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
-        )
-        self.close_connection = client_closes or is_unread
-        self._has_unread_body = is_unread
-        return self.server.app.answer(
-            Request(method, urllib.parse.unquote(route_path), query, body)
-        )
-
-    def _read_body(self, max_bytes: int) -> bytes | Response:
-        length = self.headers.get("Content-Length", "")
-        if not length.isascii() or not length.isdecimal() or self.headers.get("Transfer-Encoding"):
-            return error_response(411, "expected a body with a Content-Length")
-        if len(length) > 12 or int(length) > max_bytes:
-            return error_response(
-                413,
-                f"expected at most {max_bytes / 2**20:.0f} MiB: cut the recording, or send it as FLAC",
-            )
-        self._input.allow(pause=_BODY_TIMEOUT_SECONDS)
-        body = self.rfile.read(int(length))
-        return (
-            body
-            if len(body) == int(length)
-            else error_response(400, "the body is shorter than its Content-Length")
-        )
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: addresses contain the token."""
+    await send({"type": "http.response.body"})

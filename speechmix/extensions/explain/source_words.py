@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...adapters.generation.decoder_text import spoken_language
 from ...adapters.generation.greedy_generation import transcribe
 from ...alignment import align, resolve_method
-from ...alignment.cepstra import SAMPLE_RATE, analyse_recording
 from ...alignment.whisper_attention import is_trained_whisper, named_heads
 from ...errors import AlignmentError, InputError, MissingExtraError
 from ...inputs.clips.clip import Clip
@@ -23,6 +22,7 @@ from ...inputs.words.transcript_accuracy import (
     normalize_transcript,
 )
 from ...mixing.passes.request import segment_item
+from .speech_activity import describe_missing_speech
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -61,30 +61,30 @@ def find_sources(
         return FoundSources(clip, reference_words)
     if model.has_label_head and not clip.text:
         return _fall_back(clip, "The clip has no words.")
-    if (reason := describe_missing_speech(clip)) is not None:
-        return _place_by_attention(model, clip, text, reference_words, reason)
+    reason = describe_missing_speech(clip)
+    if reason is not None and not _writes_reference(model, clip, text, reference_words):
+        return _fall_back(clip, f"Nobody seems to speak here: {reason}.", reference_words)
     try:
         clip_with_words, reference_words = _place_words(
             model, clip, text, aligner, method, is_reference
         )
     except (AlignmentError, InputError, MissingExtraError) as error:
-        if not isinstance(error, AlignmentError) and (aligner is not None or method != "auto"):
+        is_alignment_error = isinstance(error, AlignmentError)
+        if not is_alignment_error and (aligner is not None or method != "auto"):
             raise
-        return _fall_back(clip, f"No words were found in the sound: {error}", reference_words)
+        remark = f"No words were found in the sound: {str(error).removesuffix('.')}."
+        if (
+            is_alignment_error
+            and is_trained_whisper(model)
+            and _writes_reference(model, clip, text, reference_words)
+        ):
+            return _place_by_attention(model, clip, remark)
+        return _fall_back(clip, remark, reference_words)
     if not reference_words and _is_hardly_placed(clip_with_words):
         doubts = " ".join(clip_with_words.doubts)
         whose = "of the clip" if model.has_label_head else "that the model writes"
         return _fall_back(clip, f"Nobody seems to say the text {whose}: {doubts}")
     return FoundSources(clip_with_words, reference_words)
-
-
-def describe_missing_speech(clip: Clip) -> str | None:
-    """Why there seems to be no speech in a clip; None if there may be some."""
-    try:
-        analyse_recording(clip.audio(SAMPLE_RATE), SAMPLE_RATE)
-    except AlignmentError as error:
-        return str(error).split(": leave clips")[0].split("; leave clips")[0]
-    return None
 
 
 def _fall_back(
@@ -95,27 +95,24 @@ def _fall_back(
     return FoundSources(segment_clip(clip, seconds), reference_words, (remark,))
 
 
-def _place_by_attention(
-    model: Model, clip: Clip, text: str | None, reference_words: tuple[Word | str, ...], reason: str
-) -> FoundSources:
-    """Where synthesis finds no speech: words by the cross-attention of a Whisper that writes most of the
-    reference, else segments of the sound."""
-    if reference_words and model.transcribes:
-        transcript = text or transcribe(model, clip)
-        language = spoken_language(model, clip.language)
-        if character_error_rate(clip.text or "", transcript, language) <= MAX_ERROR_RATE:
-            sentence = f"The level of the sound hardly varies, so words cannot be placed by synthesis: {reason}."
-            if is_trained_whisper(model):
-                placed = align(clip, model=model, method="whisper")
-                heads = (
-                    "the alignment heads that it names"
-                    if named_heads(model)
-                    else "its steadiest heads"
-                )
-                remark = f"{sentence} The model's cross-attention places them, by {heads}."
-                return FoundSources(placed, placed.words or (), (remark,))
-            return _fall_back(clip, sentence, reference_words)
-    return _fall_back(clip, f"Nobody seems to speak here: {reason}.", reference_words)
+def _writes_reference(
+    model: Model, clip: Clip, text: str | None, reference_words: tuple[Word | str, ...]
+) -> bool:
+    """Whether the model writes most of what is said, so that somebody says it."""
+    if not reference_words or not model.transcribes:
+        return False
+    transcript = text or transcribe(model, clip)
+    language = spoken_language(model, clip.language)
+    return character_error_rate(clip.text or "", transcript, language) <= MAX_ERROR_RATE
+
+
+def _place_by_attention(model: Model, clip: Clip, remark: str) -> FoundSources:
+    """Words by the cross-attention of a Whisper, where an aligner finds none, as synthesis in steady
+    noise."""
+    placed = align(clip, model=model, method="whisper")
+    heads = "the alignment heads that it names" if named_heads(model) else "its steadiest heads"
+    remark = f"{remark} The model's cross-attention places them, by {heads}."
+    return FoundSources(placed, placed.words or (), (remark,))
 
 
 def _is_hardly_placed(clip: Clip) -> bool:

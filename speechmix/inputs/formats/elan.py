@@ -10,6 +10,12 @@ Tiers of labelled intervals as a file of ELAN (.eaf), beside its recording.
 In: words or other labelled intervals by tier. Out: an annotation document of format 3.0
 (http://www.mpi.nl/tools/elan/EAFv3.0.xsd) with one aligned tier each. ELAN counts in whole
 milliseconds.
+
+pympi-ling (1.71) is what tests compare with, and not what reads: it takes frames for milliseconds,
+leaves out where a recording begins, gives all parts of an annotation the times of the whole, keeps the
+last of two tiers of one name, and stops at a document without a schema or an identifier without digits.
+It writes time slots out of order, a number of the last annotation that is wrong, and characters that
+XML has not; a file that was there becomes a .bak file.
 """
 
 from __future__ import annotations

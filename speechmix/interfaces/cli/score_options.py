@@ -1,6 +1,7 @@
 """Add the options of `speechmix score`, and collect the arguments of `score_clips`.
 
-Choose who computes the results: this process, one shard, workers of this machine, a Ray cluster.
+Choose who computes the results: this process, one shard, workers of this machine, a Ray cluster,
+tasks of Slurm.
 
 In: the options of a command. Out: the executor for every kind of result.
 
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import InputError
-from ...files.json_files import JsonObject
+from ...files.json_files import Json, JsonObject
 from .model_options import (
     add_model_option,
     add_prefix_options,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 OptionContainer = argparse.ArgumentParser | argparse._ArgumentGroup
-_PROCESS, _RAY = "process", "ray"
+_PROCESS, _RAY, _SLURM = "process", "ray", "slurm"
 
 
 def add_executor_options(command: OptionContainer) -> None:
@@ -39,17 +40,25 @@ def add_executor_options(command: OptionContainer) -> None:
 
 
 def add_pool_options(command: OptionContainer) -> None:
-    """Add the workers of this machine and those of a Ray cluster."""
+    """Add the workers of this machine, those of a Ray cluster, and tasks of Slurm."""
     add_workers_option(command)
     command.add_argument(
         "--engine",
-        choices=(_PROCESS, _RAY),
+        choices=(_PROCESS, _RAY, _SLURM),
         default=_PROCESS,
-        help="this process (default), or workers of a Ray cluster",
+        help="this process (default), workers of a Ray cluster, or --workers tasks of Slurm",
     )
     command.add_argument(
         "--address",
         help="address of the Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, or this machine)",
+    )
+    command.add_argument(
+        "--slurm",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of each task: timeout_min (default: 240), mem_gb (8), cpus_per_task (2), gpus_per_node (0), "
+        "slurm_partition, ...; may be repeated",
     )
 
 
@@ -86,11 +95,26 @@ def choose_executor(options: argparse.Namespace, sources: Sequence[str]) -> Exec
         return RayExecutor(options.address)
     if options.address is not None:
         raise InputError("--address needs --engine ray")
+    if options.engine == _SLURM:
+        from ...runs.executors.slurm_executor import SlurmExecutor
+
+        if options.workers in ("1", "auto"):
+            raise InputError("--engine slurm needs a number of tasks: --workers 48")
+        return SlurmExecutor(worker_count, dict(map(_split_parameter, options.slurm)))
+    if options.slurm:
+        raise InputError("--slurm needs --engine slurm")
     if worker_count > 1:
         from ...runs.executors.local_workers import LocalWorkers
 
         return LocalWorkers(worker_count, options.device)
     return InProcess(parse_shard(options))
+
+
+def _split_parameter(text: str) -> tuple[str, Json]:
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise InputError(f"--slurm takes NAME=VALUE, as mem_gb=16; found {text!r}")
+    return name, int(value) if value.isascii() and value.isdecimal() else value
 
 
 def refuse_executor_options(options: argparse.Namespace, advice: str) -> None:

@@ -1,4 +1,4 @@
-"""Who does a job: this process, workers of this machine, or a Ray cluster.
+"""Who does a job: this process, workers of this machine, tasks of Slurm, or a Ray cluster.
 
 In: a job (run_job.py). Out: what became of it; the folder is the same whoever did it.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Executor(Protocol):
-    """Who does the clips of a job: `InProcess`, `LocalWorkers` or `RayExecutor`."""
+    """Who does the clips of a job: `InProcess`, `LocalWorkers`, `SlurmExecutor` or `RayExecutor`."""
 
     def execute(self, job: RunJob) -> Run:
         """Do a job.

@@ -11,6 +11,10 @@ In: a `RunJob`, a shard and a channel. Out: messages: lines, clips that are behi
 what was done, or why it cannot be. SIGTERM, and the death of the process that started it, have it
 write what it has and end.
 
+Why no pool of loky (3.7): where one of its workers is killed, it kills the others, which write nothing
+of what they have, and takes no further work; its workers do not end when the process that started them
+is killed; and all of them see the same GPU.
+
 Plan the number of workers and their share of GPUs and cores.
 
 In: sources of models, a device, a worker's number. Out: how many workers; variables that the
@@ -66,21 +70,24 @@ def start_worker_process(job: bytes, shard: str, channel: Connection) -> None:
             channel.send(message)
 
     try:
-        say(*_run_job(job, shard, say))
+        say(*run_pickled_job(job, shard, say))
     except KeyboardInterrupt:
         sys.exit(130)
     except SpeechmixError as error:
-        kinds = (InputError, ModelError, AlignmentError, StorageError)
-        say(
-            FAILED,
-            next((kind for kind in kinds if isinstance(error, kind)), SpeechmixError),
-            str(error),
-        )
+        say(*failure_message(error))
 
 
-def _run_job(
+def failure_message(error: SpeechmixError) -> tuple[str, type[SpeechmixError], str]:
+    """The message of an error, as a kind of error that is made of a text alone."""
+    kinds = (InputError, ModelError, AlignmentError, StorageError)
+    kind = next((kind for kind in kinds if isinstance(error, kind)), SpeechmixError)
+    return FAILED, kind, str(error)
+
+
+def run_pickled_job(
     pickled: bytes, shard: str, say: Callable[..., None]
 ) -> tuple[str, int, list[dict[str, str]]]:
+    """Do a shard of a pickled job, and return the message that it is done."""
     try:
         job: RunJob = pickle.loads(pickled)
     except (AttributeError, ImportError) as error:
@@ -222,25 +229,21 @@ class LocalWorkers:
         died twice. What it and the others did is kept, and the same job goes on there.
         """
         job = replace(job, models=list(job.models))
-        if any(isinstance(model, Model) for model in (*job.models, job.aligner)):
-            raise InputError(
-                "each worker loads its models: expected functions that do, such as "
-                "functools.partial(speechmix.load, 'openai/whisper-small'), found a model"
-            )
         clips, models = job.clips, len([*job.models])
         count = min(self.workers, max(1, len(clips)))
-        sent = _pickle_job(job.with_reports(print, False))
+        sent = pickle_job(job)
         threads = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // count))}
         workers = [
             _Worker(Shard(index, count), sent, threads | assign_gpu(index, self.device))
             for index in range(1, count + 1)
         ]
-        with _progress_bar(len(clips) * models, count, job.progress) as show:
+        with progress_bar(len(clips) * models, count, job.progress) as show:
             try:
                 _run_workers(workers, clips, job.report, show)
             finally:
                 _stop_workers(workers)
-        _raise_for_dead_workers(workers, clips, models, RunFolder(job.out))
+        dead = {worker.shard: worker.end() for worker in workers if not worker.is_done}
+        raise_for_dead_workers(dead, job, RunFolder(job.out))
         run = Run(job.out, done=sum(worker.scored for worker in workers))
         run.skipped += drop_repeated_reasons(row for worker in workers for row in worker.skipped)
         return run
@@ -361,25 +364,21 @@ def _stop_workers(workers: Sequence[_Worker]) -> None:
         raise
 
 
-def _raise_for_dead_workers(
-    workers: Sequence[_Worker], clips: Sequence[Clip], models: int, folder: RunFolder
-) -> None:
-    """Raise an error that names the clips that are missing, where a worker died twice."""
-    dead = [worker for worker in workers if not worker.is_done]
+def raise_for_dead_workers(dead: Mapping[Shard, str], job: RunJob, folder: RunFolder) -> None:
+    """Raise an error that names the clips that are missing, where workers died twice; says how, by
+    shard."""
     if not dead:
         return
     missing = []
-    for worker in dead:
-        finished = find_shard_clips(folder, worker.shard, models=models)
+    for shard in dead:
+        finished = find_shard_clips(folder, shard, models=len([*job.models]))
         missing += [
-            clip.name
-            for clip in clips
-            if worker.shard.holds(clip.name) and clip.name not in finished
+            clip.name for clip in job.clips if shard.holds(clip.name) and clip.name not in finished
         ]
     named = ", ".join(missing[:10]) + (
         f" and {len(missing) - 10} more" if len(missing) > 10 else ""
     )
-    numbers = ", ".join(f"{worker.shard} ({worker.end()})" for worker in dead)
+    numbers = ", ".join(f"{shard} ({how})" for shard, how in dead.items())
     raise SpeechmixError(
         f"workers died twice: {numbers}; clips that are missing: "
         f"{named or 'none, but tables are not written'}. What is done "
@@ -388,9 +387,15 @@ def _raise_for_dead_workers(
     )
 
 
-def _pickle_job(job: RunJob) -> bytes:
+def pickle_job(job: RunJob) -> bytes:
+    """A job as it is sent to other processes; InputError if it cannot be."""
+    if any(isinstance(model, Model) for model in (*job.models, job.aligner)):
+        raise InputError(
+            "each worker loads its models: expected functions that do, such as "
+            "functools.partial(speechmix.load, 'openai/whisper-small'), found a model"
+        )
     try:
-        return pickle.dumps(job)
+        return pickle.dumps(job.with_reports(print, False))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InputError(
             f"the models cannot be sent to a process ({error}): expected functions of a module, or "
@@ -400,7 +405,7 @@ def _pickle_job(job: RunJob) -> bytes:
 
 
 @contextmanager
-def _progress_bar(total: int, workers: int, progress: Progress) -> Iterator[Callable[[int], None]]:
+def progress_bar(total: int, workers: int, progress: Progress) -> Iterator[Callable[[int], None]]:
     """One bar of all workers, or calls of a function; it gets the number of finished (clip, model) pairs."""
     stage = f"score, {workers} workers"
     if callable(progress):
