@@ -115,6 +115,12 @@ COMMON_OPTIONS = frozenset(
 )
 _COLUMNS = 100
 
+# Former options that are written in another way today.
+_REPLACEMENTS = {
+    "--distance": "--measure value_zeroing:distance=DISTANCE",
+    "--product-dtype": "--measure value_zeroing:product_dtype=DTYPE",
+}
+
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Format help for at most 100 columns; keep the lines of descriptions and examples."""
@@ -165,6 +171,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line instead of the usage, and exit with status 2."""
+        for name, replacement in _REPLACEMENTS.items():
+            if re.match(rf"unrecognized arguments:.* {name}\b", message):
+                message = f"{name} is no option any more: write {replacement}"
         self.exit(2, f"{self.prog}: {message}. Try `{self.prog} --help`\n")
 
     def parse_known_args(  # type: ignore[override]

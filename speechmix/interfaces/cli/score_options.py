@@ -212,11 +212,9 @@ def collect_score_arguments(options: argparse.Namespace) -> JsonObject:
         "units": options.units,
         "heads": options.heads,
         "pooling": options.pooling,
-        "distance": options.distance,
         "rounding": options.rounding,
         "include": options.include or [],
         "targets": "target" if options.target_rows_only else None,
-        **({"product_dtype": options.product_dtype} if options.product_dtype else {}),
     }
 
 
@@ -235,23 +233,19 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--measure",
         action="append",
-        help="value_zeroing (default), attention, alti, ...; may be repeated",
+        help="value_zeroing (default), attention, alti, ...; may be repeated; options behind the "
+        "name: value_zeroing:distance=euclidean",
     )
     add_stack_option(group)
     group.add_argument(
         "--layer", type=int, action="append", help="only this layer, from 0; may be repeated"
     )
-    for option in ("units", "heads", "pooling", "distance", "rounding"):
+    for option in ("units", "heads", "pooling", "rounding"):
         values = AUDIO_UNITS if option == "units" else ALLOWED_VALUES[option]
         default = getattr(MixRequest, option)
         group.add_argument(
             f"--{option}", choices=values, default=default, help=f"default: {default}"
         )
-    group.add_argument(
-        "--product-dtype",
-        metavar="DTYPE",
-        help="bfloat16 (on a GPU also tf32): faster Value Zeroing, scores within 0.5 %%",
-    )
     group.add_argument(
         "--include",
         action="append",
