@@ -51,7 +51,9 @@ def test_an_emulated_type_gives_way_to_float32_with_one_warning(timed):
 def test_the_provenance_says_what_was_used(timed, seconds, used):
     timed[0][torch.bfloat16] = seconds
     model = tiny("gpt2", dtype=torch.float32)
-    [found] = speechmix.mix(model, inputs_of(model), product_dtype="bfloat16").values()
+    [found] = speechmix.mix(
+        model, inputs_of(model), measures="value_zeroing:product_dtype=bfloat16"
+    ).values()
     assert found.provenance["product_dtype"] == used
 
 

@@ -157,10 +157,8 @@ def test_scoring_with_products_in_lower_precision(folder, tmp_path, native_bfloa
         str(folder / "model"),
     ]
     arguments += [
-        "--product-dtype",
-        "bfloat16",
-        "--distance",
-        "manhattan",
+        "--measure",
+        "value_zeroing:product_dtype=bfloat16,distance=manhattan",
         "--figures",
         "0",
         "--device",
@@ -168,7 +166,8 @@ def test_scoring_with_products_in_lower_precision(folder, tmp_path, native_bfloa
     ]
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     ((_, maps),) = speechmix.open_run(tmp_path).maps("a").items()
-    provenance = maps["value_zeroing", "encoder"].provenance
+    ((_, found),) = maps.items()
+    provenance = found.provenance
     assert (provenance["product_dtype"], provenance["distance"]) == ("bfloat16", "manhattan")
 
 
