@@ -236,6 +236,24 @@ def test_table_of_measures_has_every_measure_with_its_description_and_source():
     } == {name: measure.citation for name, measure in MEASURES.items()}
 
 
+def test_options_of_measures_are_in_their_table():
+    text = (DOCS / "choosing_a_measure.md").read_text(encoding="utf-8")
+    section = text.partition("## Options of a measure")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    documented = {
+        (measure, option)
+        for names, options in rows
+        for measure in re.findall(r"`(\w+)`", names)
+        for option in re.findall(r"`(\w+)`", options)
+    }
+    assert documented == {
+        (name, option)
+        for name, measure in MEASURES.items()
+        if measure.is_builtin
+        for option in measure.own_options
+    }
+
+
 @pytest.mark.filterwarnings(
     "ignore:integrated gradients"
 )  # two steps are too few, and enough to see that there is a map
