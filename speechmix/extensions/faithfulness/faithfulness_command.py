@@ -43,7 +43,6 @@ from ...interfaces.cli.score_options import (
 from .text_faithfulness_command import (
     add_blank_out,
     add_deletion,
-    add_min_words_option,
     print_skipped_units,
     requested_measures,
 )
@@ -88,7 +87,6 @@ def _add_faithfulness(commands: Subparsers) -> None:
     command.add_argument(
         "--metric", default="spearman", help="metric of the printed table (default: spearman)"
     )
-    add_min_words_option(command)
     add_group_option(command)
     command.add_argument(
         "--rows", type=int, default=12, metavar="N", help="rows of the printed table (default: 12)"
@@ -146,7 +144,6 @@ def _evaluate(options: argparse.Namespace, skipped: SkippedItems) -> Faithfulnes
     request = {
         "measures": requested_measures(options),
         "perturbations": options.perturbations,
-        "min_words": options.min_words,
         "group": options.group,
         "progress": sys.stderr.isatty(),
     }

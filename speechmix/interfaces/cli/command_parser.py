@@ -66,6 +66,8 @@ def read_config_arguments(
         if name not in options:
             nearest = difflib.get_close_matches(name, options, n=1)
             advice = f"did you mean {nearest[0]}?" if nearest else f"see {command} --help-all"
+            if f"--{name}" in _REPLACEMENTS:
+                advice = f"write {_REPLACEMENTS[f'--{name}']}"
             raise InputError(f"--config {path}: {command} has no option {key!r}; {advice}")
         if given_names.isdisjoint(options[name].option_strings):
             config_arguments += _format_option(f"--{name}", options[name], value, path)
@@ -119,6 +121,13 @@ _COLUMNS = 100
 _REPLACEMENTS = {
     "--distance": "--measure value_zeroing:distance=DISTANCE",
     "--product-dtype": "--measure value_zeroing:product_dtype=DTYPE",
+    "--align": "--aligner MODEL or METHOD:MODEL",
+    "--revision": "--model NAME@REVISION",
+    "--address": "--engine ray:ADDRESS",
+    "--task": "--prefix task=TASK",
+    "--prefix-language": "--prefix language=LANGUAGE",
+    "--timestamps": "--prefix timestamps=true",
+    "--translation": "it as a column of a manifest",
 }
 
 
@@ -136,8 +145,8 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, **options: Any):
         self.parsed_values: dict[str, object] = {}  # of options with one value, by destination
         super().__init__(**{"formatter_class": HelpFormatter, "allow_abbrev": False, **options})
-        self.register("action", None, _StoreOnce)
-        self.register("action", "store", _StoreOnce)
+        self.register("action", None, StoreOnce)
+        self.register("action", "store", StoreOnce)
         self.add_argument(
             "--config", metavar="FILE", help="TOML file with options; the command line wins"
         )
@@ -171,9 +180,6 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line instead of the usage, and exit with status 2."""
-        for name, replacement in _REPLACEMENTS.items():
-            if re.match(rf"unrecognized arguments:.* {name}\b", message):
-                message = f"{name} is no option any more: write {replacement}"
         self.exit(2, f"{self.prog}: {message}. Try `{self.prog} --help`\n")
 
     def parse_known_args(  # type: ignore[override]
@@ -189,6 +195,9 @@ class CommandParser(argparse.ArgumentParser):
         end = arguments.index("--") if "--" in arguments else len(arguments)
         arguments[end:end] = config_arguments
         options, unknown = super().parse_known_args(arguments, namespace)
+        for name in (argument.partition("=")[0] for argument in unknown):
+            if name in _REPLACEMENTS:
+                self.error(f"{name} is no option any more: write {_REPLACEMENTS[name]}")
         paths = getattr(options, "paths", None)
         if paths:  # the short form of --clips
             has_config_clips = "--clips" in config_arguments
@@ -207,7 +216,9 @@ class _HelpAll(argparse.Action):
         parser.exit()
 
 
-class _StoreOnce(argparse._StoreAction):
+class StoreOnce(argparse._StoreAction):
+    """Store an option's value; an option given twice is an error."""
+
     def __call__(
         self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
     ) -> None:

@@ -21,6 +21,7 @@ from .model_options import (
     add_prefix_options,
     add_seed_option,
     add_twin_options,
+    split_revision,
 )
 
 if TYPE_CHECKING:
@@ -43,14 +44,18 @@ def add_pool_options(command: OptionContainer) -> None:
     add_workers_option(command)
     command.add_argument(
         "--engine",
-        choices=(_PROCESS, _RAY),
+        type=_parse_engine,
         default=_PROCESS,
-        help="this process (default), or workers of a Ray cluster",
+        metavar="ENGINE",
+        help="process (default), or ray: workers of a Ray cluster, ray:HOST:PORT of one with this "
+        "address (default: RAY_ADDRESS, or this machine)",
     )
-    command.add_argument(
-        "--address",
-        help="address of the Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, or this machine)",
-    )
+
+
+def _parse_engine(text: str) -> str:
+    if text not in (_PROCESS, _RAY) and not text.startswith(f"{_RAY}:"):
+        raise argparse.ArgumentTypeError(f"expected process, ray or ray:HOST:PORT, found {text!r}")
+    return text
 
 
 def add_shard_option(command: OptionContainer) -> None:
@@ -78,14 +83,12 @@ def choose_executor(options: argparse.Namespace, sources: Sequence[str]) -> Exec
     from ...runs.executors.executor import InProcess
 
     worker_count = resolve_worker_count(options, sources)
-    if options.engine == _RAY:
+    if options.engine != _PROCESS:
         from ...runs.executors.ray_executor import RayExecutor
 
         if parse_shard(options).count > 1:
             raise InputError("--engine ray computes all shards: leave --shard out")
-        return RayExecutor(options.address)
-    if options.address is not None:
-        raise InputError("--address needs --engine ray")
+        return RayExecutor(options.engine.partition(":")[2] or None)
     if worker_count > 1:
         from ...runs.executors.local_workers import LocalWorkers
 
@@ -120,12 +123,15 @@ def resolve_worker_count(options: argparse.Namespace, sources: Sequence[str]) ->
         raise InputError(
             "--workers splits a run on one machine, --shard between machines: give one of them"
         )
-    if vars(options).get("engine") == _RAY:
+    if vars(options).get("engine", _PROCESS) != _PROCESS:
         raise InputError(
             "--workers splits a run on one machine, --engine ray on a cluster: give one of them"
         )
     if options.workers == "auto":
-        return plan_workers(sources, device=options.device, revision=vars(options).get("revision"))
+        return min(
+            plan_workers([name], device=options.device, revision=revision)
+            for name, revision in map(split_revision, sources)
+        )
     if not (options.workers.isascii() and options.workers.isdigit() and int(options.workers)):
         raise InputError(f"--workers takes auto or a number from 1, found {options.workers!r}")
     return int(options.workers)
