@@ -3,6 +3,7 @@ measures is true."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import importlib
@@ -20,6 +21,7 @@ import pytest
 
 import speechmix
 from speechmix.extensions.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
+from speechmix.interfaces.cli.command_line import create_parser
 from speechmix.mixing.measures.measure_functions import MEASURES, OUTPUT_MEASURES, forget_measure
 from tests.conftest import inputs_of, tiny
 
@@ -234,6 +236,26 @@ def test_table_of_measures_has_every_measure_with_its_description_and_source():
     assert {
         name: source for names, source in sources.items() for name in re.findall(r"`(\w+)`", names)
     } == {name: measure.citation for name, measure in MEASURES.items()}
+
+
+def test_every_option_of_the_command_line_is_named_on_some_page():
+    folders = (DOCS, DOCS.parent / "recipes", DOCS.parent / "data_templates")
+    paths = [
+        path for folder in folders for path in folder.rglob("*") if path.suffix in (".md", ".py")
+    ]
+    text = "\n".join(
+        path.read_text(encoding="utf-8") for path in (*paths, DOCS.parent / "README.md")
+    )
+    named = set(re.findall(r"--[a-z][a-z-]*[a-z]", text))
+    commands = next(
+        action
+        for action in create_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    for name, command in commands.choices.items():
+        for action in command._actions:
+            if action.option_strings and action.dest not in ("help", "help_all"):
+                assert not named.isdisjoint(action.option_strings), (name, action.option_strings)
 
 
 def test_options_of_measures_are_in_their_table():

@@ -87,6 +87,13 @@ def _add_faithfulness(commands: Subparsers) -> None:
     command.add_argument(
         "--metric", default="spearman", help="metric of the printed table (default: spearman)"
     )
+    command.add_argument(
+        "--min-words",
+        type=int,
+        default=3,
+        metavar="N",
+        help="skip items with fewer words besides the target (default: 3)",
+    )
     add_group_option(command)
     command.add_argument(
         "--rows", type=int, default=12, metavar="N", help="rows of the printed table (default: 12)"
@@ -144,6 +151,7 @@ def _evaluate(options: argparse.Namespace, skipped: SkippedItems) -> Faithfulnes
     request = {
         "measures": requested_measures(options),
         "perturbations": options.perturbations,
+        "min_words": options.min_words,
         "group": options.group,
         "progress": sys.stderr.isatty(),
     }
