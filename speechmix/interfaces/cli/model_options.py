@@ -28,7 +28,7 @@ OptionContainer = argparse._ActionsContainer
 
 def add_model_option(command: OptionContainer, *, required: bool = True, note: str = "") -> None:
     """Add `--model`, which may be repeated."""
-    help_text = f"hub id[@REVISION], folder or bundled:NAME; repeatable{note}"
+    help_text = f"hub id[@REVISION], folder, bundled:NAME; repeatable{note}"
     command.add_argument("--model", action="append", required=required, help=help_text)
 
 
