@@ -136,7 +136,7 @@ def add_commands(commands: Subparsers) -> None:
         help="make the clips from a corpus that `speechmix mine` takes, such as a Common Voice "
         "release folder",
     )
-    add_model_option(study, required=False, note=" (default: the bundled models)")
+    add_model_option(study, required=False, note=" (default: bundled)")
     add_twin_options(study, default=len(SEEDS), note="; a conclusion needs 5")
     add_seed_option(study, note=", and --sample and the selection")
     add_twin_clips_option(study, default=TWIN_CLIPS)
