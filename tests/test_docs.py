@@ -218,7 +218,7 @@ def table_of_measures() -> dict[str, list[str]]:
     """Rows of the page's first table, by measure: what it counts, stacks, a word counts, cost."""
     text = (DOCS / "choosing_a_measure.md").read_text(encoding="utf-8")
     rows = re.findall(
-        r"^\| `(\w+)` \|(.*)\|$", text.partition("## Which question")[0], re.MULTILINE
+        r"^\| `(\w+)` \|(.*)\|$", text.partition("## Options of a measure")[0], re.MULTILINE
     )
     return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
 
