@@ -128,9 +128,11 @@ class Case:
             return self.forward()
         if way == "naive":
             return self.naive()
-        measures = MEASURES if "3 measures" in way else MEASURES[:1]
         if way.endswith("bf16"):
             options = {**options, "engine": "delta", "product_dtype": "bfloat16"}
+        first = ",".join(f"{name}={value}" for name, value in options.items())
+        others = MEASURES[1:] if "3 measures" in way else ()
+        measures = [f"value_zeroing:{first}" if first else "value_zeroing", *others]
         targets = self.target_rows if "target" in way else None
         self.model.weight_products = self.kept if "many clips" in way else None
         return speechmix.mix(
@@ -140,7 +142,6 @@ class Case:
             stacks=self.stacks,
             measures=measures,
             targets=targets,
-            **options,
         )
 
     def forward(self):
@@ -273,7 +274,8 @@ def report(shape: str, case: Case, options: argparse.Namespace, mix_options: dic
         case, options.repeats, mix_options, min if options.best else statistics.median
     )
     forward, layers, naive = seconds["forward"], seconds["layers"], seconds["naive"]
-    found = case.run("mix, word rows", **mix_options)["value_zeroing", "encoder"].scores
+    maps = case.run("mix, word rows", **mix_options)
+    [found] = (scores.scores for (_, stack), scores in maps.items() if stack == "encoder")
     expected = case.naive()["encoder"]
     apart = np.abs(found - expected).max() / found.max()
     print(
@@ -362,8 +364,8 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--shapes", default=",".join(SHAPES))
-    parser.add_argument("--engine", help="as mix(engine=)")
-    parser.add_argument("--product-dtype", help="as mix(product_dtype=)")
+    parser.add_argument("--engine", help="as value_zeroing:engine=")
+    parser.add_argument("--product-dtype", help="as value_zeroing:product_dtype=")
     parser.add_argument(
         "--no-memory", action="store_true", help="leave out the peak memory (one process per line)"
     )

@@ -162,7 +162,7 @@ def clips(shape: str, limit: float, device: str, card: Any, dry_run: bool) -> Fi
         if allowed <= 0:
             yield name, "skipped: the time of this part is used up"
             continue
-        chosen = {"product_dtype": product} if product else {}
+        chosen = {"measures": f"value_zeroing:product_dtype={product}"} if product else {}
         most = 2 if dry_run else CLIP_COUNT
         yield name, time_case(model, stacks, chosen, most, allowed, card)
 
@@ -223,7 +223,8 @@ def frame_maps(shape: str, device: str, card: Any, dry_run: bool) -> Figures:
     inputs = {"input_features": torch.randn(1, model.config.num_mel_bins, 3000)}
     layer = model.config.encoder_layers // 2
     for product in (None, "bfloat16") if dry_run else (None, "tf32", "bfloat16"):
-        asked = {"stacks": "encoder", "layers": [layer], "product_dtype": product}
+        measure = f"value_zeroing:product_dtype={product}" if product else "value_zeroing"
+        asked = {"stacks": "encoder", "layers": [layer], "measures": measure}
         one = partial(speechmix.mix, model, inputs, targets=[0], **asked)
         every = partial(speechmix.mix, model, inputs, targets=[0, 1] if dry_run else None, **asked)
         one(), every()

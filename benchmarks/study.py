@@ -88,7 +88,7 @@ def main() -> None:
     )
     parser.add_argument("--clips", type=int, default=64)
     parser.add_argument("--clips-at-once", type=int, help="as mix(clips_at_once=)")
-    parser.add_argument("--product-dtype", help="as mix(product_dtype=)")
+    parser.add_argument("--product-dtype", help="as value_zeroing:product_dtype=")
     parser.add_argument("--frame-map", action="store_true")
     parser.add_argument("--threads", type=int)
     options = parser.parse_args()
@@ -101,17 +101,19 @@ def main() -> None:
         f"{torch.get_num_threads()} threads"
     )
     print(f"shape of Whisper {options.model}, RANDOM weights: {shape}")
-    chosen = {"product_dtype": options.product_dtype} if options.product_dtype else {}
-    study(model, options, chosen)
+    name = MEASURES[0]
+    if options.product_dtype:
+        name = f"{name}:product_dtype={options.product_dtype}"
+    study(model, options, [name, *MEASURES[1:]])
     if options.frame_map:
-        frame_map(model, options, chosen)
+        frame_map(model, options, [name])
 
 
-def study(model: Model, options: argparse.Namespace, chosen: dict) -> None:
+def study(model: Model, options: argparse.Namespace, measures: list[str]) -> None:
     """Print seconds a clip of scoring, of preparing inputs and of the forward pass alone."""
     at_once = options.clips_at_once or clips_per_pass(model)
     clips = list(itertools.islice(itertools.cycle(bundled.clips()), options.clips))
-    asked = {"measures": MEASURES, "targets": "target", "clips_at_once": at_once, **chosen}
+    asked = {"measures": measures, "targets": "target", "clips_at_once": at_once}
     speechmix.mix(model, clips[:at_once], **asked)
 
     prepared: list[dict] = []
@@ -145,7 +147,7 @@ def study(model: Model, options: argparse.Namespace, chosen: dict) -> None:
     )
 
 
-def frame_map(model: Model, options: argparse.Namespace, chosen: dict) -> None:
+def frame_map(model: Model, options: argparse.Namespace, measures: list[str]) -> None:
     """Print seconds of the Value Zeroing map of all frames of one encoder layer, beyond a pass that
     asks for one row."""
     repeats = (
@@ -156,7 +158,7 @@ def frame_map(model: Model, options: argparse.Namespace, chosen: dict) -> None:
         "stacks": "encoder",
         "layers": [model.config.encoder_layers // 2],
         "units": "frame",
-        **chosen,
+        "measures": measures,
     }
 
     def some(targets):

@@ -157,10 +157,9 @@ def measure_output_attributions(subject: Subject) -> str:
     maps = speechmix.mix(
         model,
         inputs,
-        measures=["gradient_input", "integrated_gradients"],
+        measures=["gradient_input", "integrated_gradients:steps=20"],
         objective=last_logit,
         layers=0,
-        steps=20,
     )
     assert all(np.isfinite(stack_map.scores).all() for stack_map in maps.values())
     return ", ".join([*notes, "gradients"])

@@ -249,3 +249,15 @@ def native_bfloat16(monkeypatch):
     monkeypatch.setattr(
         "speechmix.adapters.delta_engine.matrix_products.is_emulated", lambda dtype: False
     )
+
+
+@pytest.fixture
+def set_pair_batches(monkeypatch):
+    """Handle so many (target position, source) pairs at once, whatever fits the memory."""
+
+    def set_size(count):
+        monkeypatch.setattr(
+            "speechmix.mixing.passes.forward_pass.pair_batch_size", lambda block, max_bytes: count
+        )
+
+    return set_size

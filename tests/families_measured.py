@@ -150,14 +150,15 @@ def row_of_first(name: str) -> tuple:
     worst: list[float] = []
     for distance in ("cosine", "euclidean"):
         for engine in ("delta", "replay"):
-            maps = speechmix.mix(model, inputs, spans=units, distance=distance, engine=engine)
+            measure = f"value_zeroing:distance={distance},engine={engine}"
+            maps = speechmix.mix(model, inputs, measures=measure, spans=units)
             for stack in model.stacks:
                 rows = words if alone or stack == "encoder" else tokens
                 columns = words if alone or stack != "decoder" else tokens
                 expected = oracle.value_zeroing(
                     model.module, inputs, stack, rows, columns, distance
                 )
-                worst.append(apart(maps["value_zeroing", stack].scores, expected))
+                worst.append(apart(maps[measure, stack].scores, expected))
 
     def weights(stack: str) -> np.ndarray:
         return oracle.attention_weights(model.module, inputs, stack).numpy()
@@ -175,19 +176,16 @@ def row_of_more(name: str) -> tuple:
     inputs, worst = entry.inputs(entry.length), []
     for distance in ("cosine", "euclidean"):
         for engine in ("delta", "replay"):
+            measure = f"value_zeroing:distance={distance},engine={engine}"
             maps = speechmix.mix(
-                model,
-                fed(entry),
-                spans=sides(entry, "encoder")[0],
-                distance=distance,
-                engine=engine,
+                model, fed(entry), measures=measure, spans=sides(entry, "encoder")[0]
             )
             for stack, where in entry.stacks.items():
-                rows, columns = lists_of(entry, maps["value_zeroing", stack])
+                rows, columns = lists_of(entry, maps[measure, stack])
                 expected = oracle_by_path.value_zeroing(
                     model.module, inputs, where, rows, columns, distance
                 )
-                worst.append(apart(maps["value_zeroing", stack].scores, expected))
+                worst.append(apart(maps[measure, stack].scores, expected))
 
     def weights(stack):
         where = entry.stacks[stack]

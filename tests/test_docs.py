@@ -3,6 +3,7 @@ measures is true."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import importlib
@@ -20,6 +21,7 @@ import pytest
 
 import speechmix
 from speechmix.extensions.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
+from speechmix.interfaces.cli.command_line import create_parser
 from speechmix.mixing.measures.measure_functions import MEASURES, OUTPUT_MEASURES, forget_measure
 from tests.conftest import inputs_of, tiny
 
@@ -217,7 +219,7 @@ def table_of_measures() -> dict[str, list[str]]:
     """Rows of the page's first table, by measure: what it counts, stacks, a word counts, cost."""
     text = (DOCS / "choosing_a_measure.md").read_text(encoding="utf-8")
     rows = re.findall(
-        r"^\| `(\w+)` \|(.*)\|$", text.partition("## Which question")[0], re.MULTILINE
+        r"^\| `(\w+)` \|(.*)\|$", text.partition("## Options of a measure")[0], re.MULTILINE
     )
     return {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
 
@@ -237,6 +239,44 @@ def test_table_of_measures_has_every_measure_with_its_description_and_source():
     } == {name: measure.citation for name, measure in MEASURES.items()}
 
 
+def test_every_option_of_the_command_line_is_named_on_some_page():
+    folders = (DOCS, DOCS.parent / "recipes", DOCS.parent / "data_templates")
+    paths = [
+        path for folder in folders for path in folder.rglob("*") if path.suffix in (".md", ".py")
+    ]
+    text = "\n".join(
+        path.read_text(encoding="utf-8") for path in (*paths, DOCS.parent / "README.md")
+    )
+    named = set(re.findall(r"--[a-z][a-z-]*[a-z]", text))
+    commands = next(
+        action
+        for action in create_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    for name, command in commands.choices.items():
+        for action in command._actions:
+            if action.option_strings and action.dest not in ("help", "help_all"):
+                assert not named.isdisjoint(action.option_strings), (name, action.option_strings)
+
+
+def test_options_of_measures_are_in_their_table():
+    text = (DOCS / "choosing_a_measure.md").read_text(encoding="utf-8")
+    section = text.partition("## Options of a measure")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    documented = {
+        (measure, option)
+        for names, options in rows
+        for measure in re.findall(r"`(\w+)`", names)
+        for option in re.findall(r"`(\w+)`", options)
+    }
+    assert documented == {
+        (name, option)
+        for name, measure in MEASURES.items()
+        if measure.is_builtin
+        for option in measure.own_options
+    }
+
+
 @pytest.mark.filterwarnings(
     "ignore:integrated gradients"
 )  # two steps are too few, and enough to see that there is a map
@@ -248,7 +288,9 @@ def test_measures_are_defined_where_the_table_says(model_name, norm_order):
     for name, (_, stacks, *_) in table_of_measures().items():
         where, _, only = stacks.partition("; ")
         for stack in model.stacks:
-            options = {"stacks": stack, "layers": [1], "objective": (2, 3), "steps": 2}
+            options = {"stacks": stack, "layers": [1], "objective": (2, 3)}
+            if name == "integrated_gradients":
+                name = f"{name}:steps=2"
             options |= {"targets": [1]} if name.startswith("hta") else {}
             if stack in where.split(", ") and only in ("", f"{norm_order}-norm"):
                 assert speechmix.mix(model, inputs, measures=name, **options)[

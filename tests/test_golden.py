@@ -91,6 +91,8 @@ def test_scores_are_those_of_the_published_code(golden, name, key, dtype):
     stack, measure, distance, pooling = key.split("|")
     heads = "each" if measure in ("attention", "attention_norm_heads") else "mean"
     measure = measure.removesuffix("_heads")
+    if distance not in ("-", "cosine"):
+        measure = f"{measure}:distance={distance}"
     found = speechmix.mix(
         model,
         inputs,
@@ -98,7 +100,6 @@ def test_scores_are_those_of_the_published_code(golden, name, key, dtype):
         stacks=stack,
         spans=_spans(model, inputs, meta),
         pooling="mean" if pooling == "none" else pooling,
-        distance="cosine" if distance == "-" else distance,
         heads=heads,
         dtype=dtype,
     )[measure, stack]

@@ -16,13 +16,14 @@ from ..evaluation.boundary_sensitivity import SHIFT_SECONDS, VARIANTS, move_word
 from ..evaluation.statistics.groups import choose_evenly
 from ..inputs.clips.clip import Clip
 from ..mixing.passes.mix import mix_one
+from ..mixing.passes.request import MixRequest
 from .results.open_run import StoredRun, open_run
 from .results.run_folder import BOUNDARIES
 from .results.stored_clips import read_clip_maps, read_stored_clip
 from .results.tidy_tables import TableWriter, contribution_table
 from .scored_run import Run
 
-_OPTIONS = ("measures", "stacks", "layers", "heads", "pooling", "distance", "rounding")
+_OPTIONS = ("measures", "stacks", "layers", "heads", "pooling", "rounding")
 
 
 def score_moved_words(
@@ -45,9 +46,7 @@ def score_moved_words(
     """
     stored = open_run(run)
     scored = _rescore(stored, clips, most, audio, report)
-    options = {
-        name: value for name, value in stored.description["options"].items() if name in _OPTIONS
-    }
+    options = MixRequest.read_stored(stored.description["options"], _OPTIONS)
     failed: set[str] = set()
     with TableWriter(stored.folder.path / BOUNDARIES) as table:
         for model in models:

@@ -62,7 +62,6 @@ def score_clips(
     progress: Progress = True,
     report: Callable[[str], None] = print,
     skipped: Sequence[tuple[str, str]] = (),
-    batch_size: int | str = "auto",
     twin_clips: int | None = None,
     group: str | None = None,
     probes: bool = False,
@@ -102,8 +101,6 @@ def score_clips(
         Gets one line a clip, and one for whatever is found damaged.
     skipped : sequence of (clip, reason)
         What was already left out, e.g. while reading the manifest.
-    batch_size : int or "auto"
-        Of `speechmix.mix`.
     twin_clips : int, optional
         How many clips the random twins of a model hear after its first one (`choose_twin_clips`). They only
         say how much the draw of weights matters: they have cue contributions, and no maps, figures,
@@ -155,7 +152,7 @@ def score_clips(
     clips = _check_clips(clips, group)
     mix_request = MixRequest.of_run({"measures": measures, **options})
     check_maps_dtype(maps_dtype, mix_request)
-    map_options = MapOptions(mix_request, batch_size, as_rows=maps, dtype=maps_dtype)
+    map_options = MapOptions(mix_request, as_rows=maps, dtype=maps_dtype)
     requested: dict[str, Mapping[str, object]] = {
         GENERATED_TEXTS_KIND.name: {"stacks": mix_request.stacks},
         CONTRIBUTIONS_KIND.name: {"maps": map_options},

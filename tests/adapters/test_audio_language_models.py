@@ -47,7 +47,7 @@ def decoder_map(model, clip=CLIP, **options):
 @pytest.mark.parametrize("name", ["qwen2-audio", "qwen2.5-omni", "granite-speech"])
 def test_a_folder_with_its_processor_is_loaded_and_asked(name, tmp_path):
     model = speechmix.load(tiny.saved(name, tmp_path), device="cpu")
-    maps = speechmix.mix(model, CLIP, prompt="Who speaks?", answer="le chat")
+    maps = speechmix.mix(model.with_prompt("Who speaks?", answer="le chat"), CLIP)
     assert list(maps) == [("value_zeroing", "encoder"), ("value_zeroing", "decoder")]
     assert [span.label for span in maps["value_zeroing", "encoder"].sources] == CLIP.text.split()
     found = maps["value_zeroing", "decoder"]
@@ -217,7 +217,7 @@ def test_padding_is_a_unit_where_the_decoder_hears_it():
 
 def test_the_answer_is_written_where_none_is_given(qwen, monkeypatch):
     monkeypatch.setattr("speechmix.adapters.generation.greedy_generation.MAX_TRANSCRIPT_TOKENS", 8)
-    found = decoder_map(qwen, prompt="Who speaks?")
+    found = decoder_map(qwen.with_prompt("Who speaks?"))
     assert found.provenance["answer_by"].startswith("answer of the model")
     module, processor = tiny.qwen2_audio()
     asked = qwen.with_prompt("Who speaks?")
@@ -234,11 +234,9 @@ def test_a_twin_writes_nothing_and_is_fed_what_is_given(qwen):
     module, processor = tiny.qwen2_audio()
     twin = speechmix.load(module, processor=processor, init="random", seed=1)
     with pytest.raises(InputError, match="answer="):
-        decoder_map(twin, prompt="Who speaks?")
-    assert (
-        decoder_map(twin, prompt="Who speaks?", answer="le chat").provenance["answer_by"]
-        == "answer given"
-    )
+        decoder_map(twin.with_prompt("Who speaks?"))
+    answered = decoder_map(twin.with_prompt("Who speaks?", answer="le chat"))
+    assert answered.provenance["answer_by"] == "answer given"
 
 
 def test_a_prompt_makes_another_model_of_it(qwen):
@@ -252,7 +250,7 @@ def test_a_prompt_makes_another_model_of_it(qwen):
         qwen.with_prompt("Why?", answer="x", transcribes=True)
     other = shared_models.shared(("whisperless", 0), lambda: speechmix.load(_bert()))
     with pytest.raises(InputError, match="audio language models"):
-        speechmix.mix(other, "a text", prompt="Why?")
+        other.with_prompt("Why?")
 
 
 def _bert():
@@ -332,5 +330,6 @@ def test_what_a_clip_or_a_text_lacks_is_said(qwen):
 
 
 def test_a_prompt_with_the_audio_token_is_taken_as_it_is(qwen):
-    found = decoder_map(qwen, prompt="<|audio_bos|><|AUDIO|><|audio_eos|>Write:", answer="le")
+    prompt = "<|audio_bos|><|AUDIO|><|audio_eos|>Write:"
+    found = decoder_map(qwen.with_prompt(prompt, answer="le"))
     assert [span.label for span in found.sources][:2] == ["<|audio_bos|>", "le"]

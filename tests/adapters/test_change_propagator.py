@@ -25,11 +25,20 @@ RMS = ("llama", "mistral", "qwen2", "qwen3", "gemma")
 REPLAYED = ("gemma3_text",)
 
 
-def both(model, **options):
-    inputs = inputs_of(model)
+def by_engine(model, inputs, *, distance="cosine", **options):
+    """Maps of Value Zeroing by stack: of the delta engine, and of replay."""
+    measures = [
+        f"value_zeroing:distance={distance},engine={engine}" for engine in ("delta", "replay")
+    ]
+    maps = speechmix.mix(model, inputs, measures=measures, **options)
     return (
-        speechmix.mix(model, inputs, engine=engine, **options) for engine in ("delta", "replay")
+        {stack: found for (name, stack), found in maps.items() if name == measure}
+        for measure in measures
     )
+
+
+def both(model, **options):
+    return by_engine(model, inputs_of(model), **options)
 
 
 def error(found, expected) -> float:
@@ -71,9 +80,10 @@ def short(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["whisper-80", "gpt2", "wav2vec2-adapters"])
 @pytest.mark.parametrize("batch_size", [1, 7, 100, 10_000])
-def test_batch_size_changes_nothing(name, batch_size):
+def test_batch_size_changes_nothing(name, batch_size, set_pair_batches):
     model, inputs, expected = short(name)
-    for key, found in speechmix.mix(model, inputs, batch_size=batch_size).items():
+    set_pair_batches(batch_size)
+    for key, found in speechmix.mix(model, inputs).items():
         assert error(found.scores, expected[key].scores) < 1e-12
 
 
@@ -112,9 +122,9 @@ def test_causal_rows_see_nothing_later_however_they_are_cut():
     inputs = {
         "input_ids": torch.randint(4, 50, (1, 150), generator=torch.Generator().manual_seed(0))
     }
-    delta, replay = (speechmix.mix(model, inputs, engine=engine) for engine in ("delta", "replay"))
-    scores = delta["value_zeroing", "decoder"].scores
-    assert error(scores, replay["value_zeroing", "decoder"].scores) < 1e-12
+    delta, replay = by_engine(model, inputs)
+    scores = delta["decoder"].scores
+    assert error(scores, replay["decoder"].scores) < 1e-12
     assert not np.triu(scores, 1).any()
 
 
@@ -142,12 +152,7 @@ class TestPrecision:
             "value_zeroing", "encoder"
         ].scores
         assert expected.min() < 1e-7
-        delta, replay = (
-            speechmix.mix(model, inputs, engine=engine, **options)[
-                "value_zeroing", "encoder"
-            ].scores
-            for engine in ("delta", "replay")
-        )
+        delta, replay = (maps["encoder"].scores for maps in by_engine(model, inputs, **options))
         delta, replay = (np.abs(found - expected) / expected for found in (delta, replay))
         assert delta.max() < 2e-5
         assert np.median(delta) < np.median(replay)
@@ -161,7 +166,8 @@ class TestPrecision:
         model = speechmix.load(module)
         inputs = {name: x.float() for name, x in inputs_of(model).items()}
         expected = speechmix.mix(model, inputs, dtype="float64")["value_zeroing", "encoder"].scores
-        found = speechmix.mix(model, inputs, product_dtype="bfloat16")["value_zeroing", "encoder"]
+        measure = "value_zeroing:product_dtype=bfloat16"
+        found = speechmix.mix(model, inputs, measures=measure)[measure, "encoder"]
         assert np.median(expected) < 1e-7
         assert (np.abs(found.scores - expected) / expected).max() < 5e-3
         assert (found.provenance["product_dtype"], found.provenance["dtype"]) == (
@@ -172,9 +178,10 @@ class TestPrecision:
     def test_half_precision_states_take_products_of_any_precision(self):
         model = speechmix.load(build("wav2vec2-stable"), dtype="bfloat16")
         for dtype in ("float32", "bfloat16", "float64"):
+            measure = f"value_zeroing:product_dtype={dtype}"
             with pytest.warns(UserWarning, match="bfloat16 states"):
-                maps = speechmix.mix(model, inputs_of(model), dtype="bfloat16", product_dtype=dtype)
-            assert np.isfinite(maps["value_zeroing", "encoder"].scores).all()
+                maps = speechmix.mix(model, inputs_of(model), dtype="bfloat16", measures=measure)
+            assert np.isfinite(maps[measure, "encoder"].scores).all()
 
 
 class TestPieces:

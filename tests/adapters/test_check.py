@@ -323,12 +323,9 @@ class TestMoreThanStatesIsPassedOn:
                 1, 16_000, dtype=torch.double, generator=torch.Generator().manual_seed(1)
             )
         }
-        delta, replay = (
-            speechmix.mix(model, audio, spans=[(0, 9), (10, 20)], engine=engine)[
-                "value_zeroing", "encoder"
-            ].scores
-            for engine in ("delta", "replay")
-        )
+        measures = ["value_zeroing", "value_zeroing:engine=replay"]
+        maps = speechmix.mix(model, audio, spans=[(0, 9), (10, 20)], measures=measures)
+        delta, replay = (maps[measure, "encoder"].scores for measure in measures)
         assert (delta > 0).all()
         np.testing.assert_allclose(delta, replay, rtol=1e-6)
 

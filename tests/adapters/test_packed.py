@@ -103,8 +103,9 @@ def test_attention_is_a_softmax_within_each_chunk(model, inputs):
 @pytest.mark.parametrize("engine", ["delta", "replay"])
 def test_nothing_comes_from_another_chunk(model, inputs, engine):
     frames = [(frame, frame + 1) for frame in (0, 59, 60, 130, 210)]
-    options = {"stacks": "encoder", "spans": frames, "engine": engine}
-    scores = speechmix.mix(model, inputs, **options)["value_zeroing", "encoder"].scores
+    measure = f"value_zeroing:engine={engine}"
+    options = {"stacks": "encoder", "spans": frames, "measures": measure}
+    scores = speechmix.mix(model, inputs, **options)[measure, "encoder"].scores
     together = np.equal.outer([0, 0, 1, 2, 3], [0, 0, 1, 2, 3])
     # Where a processor rounds a row otherwise when more rows run beside it, replayed states differ
     # by 1e-16, and their cosine distance is the square of that.
@@ -169,9 +170,8 @@ def test_states_have_an_axis_of_clips(model, inputs):
 
 def test_gradients_are_those_of_the_states_that_enter_a_layer(model, inputs):
     options = {"stacks": "encoder", "spans": WORDS, "objective": (READ, 5)}
-    found = speechmix.mix(
-        model, inputs, measures=["gradient_input", "integrated_gradients"], steps=4, **options
-    )
+    integrated = "integrated_gradients:steps=4"
+    found = speechmix.mix(model, inputs, measures=["gradient_input", integrated], **options)
     for number, layer in enumerate(layers(model)):
         entered = []
 

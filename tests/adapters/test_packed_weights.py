@@ -86,7 +86,9 @@ def test_an_audio_language_model(no_memory):
         words=[("a", 0.1, 0.4), ("b", 0.5, 0.9)],
     )
     found, expected = (
-        speechmix.mix(speechmix.load(each, processor=processor), clip, prompt="Who?", answer="I")
+        speechmix.mix(
+            speechmix.load(each, processor=processor).with_prompt("Who?", answer="I"), clip
+        )
         for each in (small, unpacked)
     )
     for key in expected:

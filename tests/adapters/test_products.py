@@ -28,8 +28,8 @@ def timed(monkeypatch):
 
 
 def test_a_type_with_instructions_of_its_own_is_used(timed):
-    assert products.supported_product_dtype(torch.bfloat16, CPU) == torch.bfloat16
-    assert products.supported_product_dtype(torch.float64, CPU) == torch.float64
+    assert products.resolve_product_dtype("bfloat16", CPU) == torch.bfloat16
+    assert products.resolve_product_dtype("float64", CPU) == torch.float64
 
 
 def test_an_emulated_type_gives_way_to_float32_with_one_warning(timed):
@@ -38,12 +38,12 @@ def test_an_emulated_type_gives_way_to_float32_with_one_warning(timed):
     with pytest.warns(
         UserWarning, match="57 times as slowly in bfloat16 as in float32, so float32 is used"
     ):
-        assert products.supported_product_dtype(torch.bfloat16, CPU) == torch.float32
+        assert products.resolve_product_dtype("bfloat16", CPU) == torch.float32
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert products.supported_product_dtype(torch.bfloat16, CPU) == torch.float32
+        assert products.resolve_product_dtype("bfloat16", CPU) == torch.float32
     assert len(calls) == 2  # timed once per process
-    assert products.supported_product_dtype(torch.bfloat16, torch.device("cuda")) == torch.bfloat16
+    assert products.resolve_product_dtype("bfloat16", torch.device("cuda")) == torch.bfloat16
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -51,7 +51,9 @@ def test_an_emulated_type_gives_way_to_float32_with_one_warning(timed):
 def test_the_provenance_says_what_was_used(timed, seconds, used):
     timed[0][torch.bfloat16] = seconds
     model = tiny("gpt2", dtype=torch.float32)
-    [found] = speechmix.mix(model, inputs_of(model), product_dtype="bfloat16").values()
+    [found] = speechmix.mix(
+        model, inputs_of(model), measures="value_zeroing:product_dtype=bfloat16"
+    ).values()
     assert found.provenance["product_dtype"] == used
 
 

@@ -131,7 +131,7 @@ def test_what_the_choice_of_a_spelling_needs(model):
 def test_integrated_gradients_are_complete(model):
     clip = tiny.clip(cue=0, target=2, foil="dors")
     maps = speechmix.mix(
-        model, clip, measures="integrated_gradients", steps=60, objective="contrast"
+        model, clip, measures="integrated_gradients:steps=60", objective="contrast"
     )
     for found in maps.values():
         notes = found.provenance["completeness"]

@@ -42,7 +42,7 @@ def test_scores_are_those_of_the_model_converted_as_a_whole(name, no_memory):
     before = state_of(model.module)
     for options in (
         {"measures": ["value_zeroing", "attention", "attention_norm"]},
-        {"measures": "value_zeroing", "engine": "replay", "layers": [1]},
+        {"measures": "value_zeroing:engine=replay", "layers": [1]},
     ):
         found = speechmix.mix(model, inputs, **options)
         expected = speechmix.mix(converted, inputs, **options)

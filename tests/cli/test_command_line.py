@@ -157,10 +157,8 @@ def test_scoring_with_products_in_lower_precision(folder, tmp_path, native_bfloa
         str(folder / "model"),
     ]
     arguments += [
-        "--product-dtype",
-        "bfloat16",
-        "--distance",
-        "manhattan",
+        "--measure",
+        "value_zeroing:product_dtype=bfloat16,distance=manhattan",
         "--figures",
         "0",
         "--device",
@@ -168,7 +166,8 @@ def test_scoring_with_products_in_lower_precision(folder, tmp_path, native_bfloa
     ]
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     ((_, maps),) = speechmix.open_run(tmp_path).maps("a").items()
-    provenance = maps["value_zeroing", "encoder"].provenance
+    ((_, found),) = maps.items()
+    provenance = found.provenance
     assert (provenance["product_dtype"], provenance["distance"]) == ("bfloat16", "manhattan")
 
 
@@ -197,7 +196,8 @@ def test_what_a_whisper_is_told_reaches_the_model(folder, tmp_path, capsys, comm
     ]
     arguments = {"score": [*clips, "--out", str(tmp_path)], "ablate": clips}
     arguments["faithfulness"] = ["--model", str(folder / "model"), str(folder / "clips.tsv")]
-    assert main([command, *arguments[command], "--task", "translate", "--device", "cpu"]) == 1
+    asked = ["--prefix", "task=translate", "--device", "cpu"]
+    assert main([command, *arguments[command], *asked]) == 1
     printed = capsys.readouterr()
     assert "of a Whisper with its tokenizer; this is a wav2vec2 model" in printed.err + printed.out
 
@@ -390,7 +390,6 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(
             ["--workers", "auto", "--engine", "ray"],
             "--engine ray on a cluster: give one of them",
         ),
-        (["--workers", "2", "--address", "auto"], "--address needs --engine ray"),
         (["--engine", "slurm"], "needs a number of tasks"),
         (["--engine", "slurm", "--workers", "auto"], "needs a number of tasks"),
         (["--engine", "slurm", "--workers", "2", "--slurm", "gpu"], "takes NAME=VALUE"),
@@ -525,3 +524,37 @@ def test_help_all_is_printed(capsys):
     text = capsys.readouterr().out
     assert "--product-dtype" not in text
     assert "more options: speechmix score --help-all" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "replacement"),
+    [
+        (["--distance", "euclidean"], "--measure value_zeroing:distance=DISTANCE"),
+        (["--product-dtype=bfloat16"], "--measure value_zeroing:product_dtype=DTYPE"),
+        (["--revision", "main"], "--model NAME@REVISION"),
+        (["--align", "ctc"], "--aligner MODEL or METHOD:MODEL"),
+        (["--address", "auto"], "--engine ray:ADDRESS"),
+        (["--task", "translate"], "--prefix task=TASK"),
+    ],
+)
+def test_a_former_option_says_what_to_write(arguments, replacement, capsys):
+    with pytest.raises(SystemExit):
+        main(["score", "a.wav", "--model", "m", "--out", "run", *arguments])
+    assert f"is no option any more: write {replacement}." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("value", "method", "model"),
+    [
+        ("synthesis", "synthesis", None),
+        ("openai/whisper-tiny", "auto", "openai/whisper-tiny"),
+        ("whisper:openai/whisper-tiny", "whisper", "openai/whisper-tiny"),
+        ("ctc:bundled:tiny-french-ctc", "ctc", "bundled:tiny-french-ctc"),
+        ("bundled:tiny-french-ctc", "auto", "bundled:tiny-french-ctc"),
+    ],
+)
+def test_an_aligner_is_a_model_a_method_or_both(value, method, model):
+    options = create_parser().parse_args(
+        ["score", "a.wav", "--model", "m", "--out", "run", "--aligner", value]
+    )
+    assert (options.align, options.aligner) == (method, model)

@@ -25,8 +25,9 @@ def test_one_clip(tmp_path, capsys):
         {"word": word.text, "start": word.start, "end": word.end} for word in clip().words or ()
     ]
     (tmp_path / "a.json").write_text(json.dumps(words), encoding="utf-8")
-    arguments = ["look-ahead", str(tmp_path / "a.wav"), "--words", str(tmp_path / "a.json")]
-    arguments += ["--text", clip().text, "--target", "quels", "--model", MODEL, "--delay", "0"]
+    row = {"path": "a.wav", "words": "a.json", "text": clip().text, "target": "quels"}
+    (tmp_path / "clips.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    arguments = ["look-ahead", str(tmp_path / "clips.jsonl"), "--model", MODEL, "--delay", "0"]
     arguments += ["--delay", "200", "--window", "1", "--window", "all", "--chunk", "200"]
     assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out

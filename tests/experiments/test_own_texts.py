@@ -159,45 +159,17 @@ def test_on_the_command_line(made, tmp_path, capsys):
     (tmp_path / "a.tsv").write_text(
         "word\tstart\tend\nles\t0.1\t0.3\nlivres\t0.35\t0.8\n", encoding="utf-8"
     )
-    arguments = [
-        "score",
-        str(tmp_path / "a.wav"),
-        "--model",
-        str(tmp_path / "model"),
-        "--text",
-        "les livres",
-        "--measure",
-        "attention",
-    ]
-    arguments += [
-        "--words",
-        str(tmp_path / "a.tsv"),
-        "--task",
-        "translate",
-        "--prefix-language",
-        "en",
-        "--timestamps",
-        "--figures",
-        "0",
-    ]
-    assert (
-        main(
-            [
-                *arguments,
-                "--translation",
-                "the books",
-                "--out",
-                str(tmp_path / "run"),
-                "--device",
-                "cpu",
-            ]
-        )
-        == 0
+    manifest = tmp_path / "clips.tsv"
+    manifest.write_text(
+        "path\ttext\twords\ttranslation\na.wav\tles livres\ta.tsv\tthe books\n", encoding="utf-8"
     )
+    arguments = ["score", str(manifest), "--model", str(tmp_path / "model"), "--figures", "0"]
+    arguments += ["--measure", "attention", "--device", "cpu", "--prefix"]
+    prefix = "task=translate,language={},timestamps=true"
+    assert main([*arguments, prefix.format("en"), "--out", str(tmp_path / "run")]) == 0
     told = stored(tmp_path / "run", stack="decoder").provenance
     assert told["decoder_prefix"] == "<|startoftranscript|><|en|><|translate|><|0.10|>"
     assert told["decoder_text"] == "the books"
     assert told["model"] == "model (translate, as en, timestamps)"
-    arguments[arguments.index("en")] = "xx"
-    assert main([*arguments, "--out", str(tmp_path / "other")]) == 1
+    assert main([*arguments, prefix.format("xx"), "--out", str(tmp_path / "other")]) == 1
     assert "no language 'xx'; it has en, fr" in capsys.readouterr().err

@@ -132,8 +132,8 @@ CASES = {
     "the precision": ({"dtype": "float64"}, EVERYTHING),
     "one weight": ({"weight": 1e-3}, EVERYTHING),
     "an option of one measure": (
-        {"options": {"distance": "euclidean"}},
-        {"value_zeroing", "figure"},
+        {"options": {"measures": ["value_zeroing:distance=euclidean", "attention"]}},
+        {"value_zeroing:distance=euclidean", "figure"},
     ),
     "an option of all measures": ({"options": {"pooling": "max"}}, MAPS),
     "one more measure": (
@@ -141,7 +141,7 @@ CASES = {
         {"attention_norm", "figure"},
     ),
     "one measure less": ({"options": {"measures": ["attention"]}}, {"figure"}),
-    "an option that decides nothing": ({"options": {"batch_size": 100}}, set()),
+    "an option that decides nothing": ({"options": {"profile": True}}, set()),
 }
 
 

@@ -244,19 +244,16 @@ def test_target_rows_of_a_clip_with_a_foil_hold_the_deciding_row(tmp_path):
 def test_a_clip_that_memory_does_not_hold_is_tried_alone_and_in_small_batches_and_then_skipped(
     error, models, tmp_path, monkeypatch
 ):
-    real, tries = {name: getattr(store, name) for name in ("mix_items", "mix_one")}, []
+    mix_items, tries = store.mix_items, []
 
-    def short_of_memory(model, clips, *request, **options):
-        names = [one.name for one in (clips if isinstance(clips, list) else [clips])]
-        tries.append((names, options["batch_size"]))
-        if "huge" in names or ("large" in names and options["batch_size"] == "auto"):
+    def short_of_memory(model, clips, request, *, batch_size="auto", **options):
+        names = [one.name for one in clips]
+        tries.append((names, batch_size))
+        if "huge" in names or ("large" in names and batch_size == "auto"):
             raise error
-        return real["mix_items" if isinstance(clips, list) else "mix_one"](
-            model, clips, *request, **options
-        )
+        return mix_items(model, clips, request, batch_size=batch_size, **options)
 
-    for name in real:
-        monkeypatch.setattr(store, name, short_of_memory)
+    monkeypatch.setattr(store, "mix_items", short_of_memory)
     monkeypatch.setattr(model_run, "clips_per_pass", lambda model: 3)
     clips = [clip("huge"), clip("large"), clip("small")]
     run = runs.score_clips(

@@ -113,7 +113,8 @@ def test_without_a_target_the_whole_text_is_the_decision(name, request):
 def test_maps_have_segments_and_the_padding_as_units(name, request):
     model = request.getfixturevalue(name)
     measures = ["attention", "value_zeroing"]
-    maps = speechmix.mix(model, noise(), measures=measures, segments=0.25)
+    divided = speechmix.segment_clip(noise(), 0.25)
+    maps = speechmix.mix(model, divided, measures=measures)
     encoder = maps["attention", "encoder"]
     labels = [*LABELS, "<padding>"] if name == "whisper" else LABELS
     assert [span.label for span in encoder.sources] == labels
@@ -126,7 +127,9 @@ def test_maps_have_segments_and_the_padding_as_units(name, request):
             np.testing.assert_allclose(mixing_map.scores @ frames, 1, atol=1e-5)
     shares = maps["value_zeroing", "encoder"].normalized().scores
     np.testing.assert_allclose(shares.sum(axis=-1), 1, atol=1e-6)
-    renamed = speechmix.mix(model, [noise(name="b")], measures=measures, segments=0.25)[0]
+    renamed = speechmix.mix(
+        model, [speechmix.segment_clip(noise(name="b"), 0.25)], measures=measures
+    )[0]
     for key, mixing_map in maps.items():
         np.testing.assert_array_equal(mixing_map.scores, renamed[key].scores)
 
@@ -148,11 +151,11 @@ def test_a_model_that_writes_nothing_says_so(ctc):
 
 def test_bad_values_and_texts_are_errors(whisper):
     for segments in (0, -1, float("nan"), "abc", 3.0):
-        for compute in (speechmix.explain, speechmix.mix, speechmix.shapley):
+        for compute in (speechmix.explain, speechmix.shapley):
             with pytest.raises(InputError, match="expected segments as seconds"):
                 compute(whisper, noise(), segments=segments)
     with pytest.raises(InputError, match="divides the sound of a clip"):
-        speechmix.mix(whisper, Sentence("nos maisons"), segments=0.25)
+        speechmix.explain(whisper, Sentence("nos maisons"), segments=0.25)
 
 
 def test_words_that_an_aligner_cannot_place_give_way_to_segments(whisper):

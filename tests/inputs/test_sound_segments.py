@@ -85,7 +85,8 @@ def test_frames_are_those_of_the_model():
     assert len(speechmix.segment_clip(clip, "frames").words) == 49
     for name, count in (("tiny-french-ctc", 49), ("tiny-french-whisper", 50)):
         model = speechmix.load(bundled.models()[name])
-        maps = speechmix.mix(model, clip, measures="attention", stacks="encoder", segments="frames")
+        framed = speechmix.segment_clip(clip, "frames", grid=model.grid(len(clip.audio())))
+        maps = speechmix.mix(model, framed, measures="attention", stacks="encoder")
         units = maps["attention", "encoder"].sources
         assert [len(span) for span in units if span.kind == "word"] == [1] * count
         assert edges(speechmix.segment_clip(clip, "frames"))[0][0] == 0.0

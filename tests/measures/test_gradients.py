@@ -79,9 +79,11 @@ def maps_of_all_measures(name):
     """One `mix` of a family for all gradient measures that are installed."""
     model = with_head(name)
     measures = MEASURES if importlib.util.find_spec("captum") else MEASURES[:-1]
-    return mix(
-        model, measures, spans=SPANS if model.hears else None, steps=2
-    )  # enough to see a map
+    few_steps = [  # enough to see a map
+        f"{name}:steps=2" if name == "integrated_gradients" else name for name in measures
+    ]
+    maps = mix(model, few_steps, spans=SPANS if model.hears else None)
+    return {(name.partition(":")[0], stack): found for (name, stack), found in maps.items()}
 
 
 @pytest.fixture
@@ -183,7 +185,7 @@ class TestEveryFamily:
             pytest.skip("complete to rounding in 50 steps")
         spans = [(0, 11)] if headed.hears else None
         for found in mix(
-            headed, "integrated_gradients", spans=spans, steps=steps, layers=[0, 2]
+            headed, f"integrated_gradients:steps={steps}", spans=spans, layers=[0, 2]
         ).values():
             completeness = found.provenance["completeness"]
             assert set(completeness) == {"change", "error", "missed"}
@@ -220,15 +222,13 @@ class TestSums:
 
     def test_path_from_zeros_says_what_it_misses(self):
         with pytest.warns(UserWarning, match=r"parts miss f\(x\) - f\(x0\) by up to \d+%.*steps="):
-            mix(with_head("bert"), "integrated_gradients", baseline="zero")
+            mix(with_head("bert"), "integrated_gradients:baseline=zero")
 
     @pytest.mark.filterwarnings("ignore:integrated gradients")
     def test_more_steps_miss_less(self):
         model, missed = with_head("gpt2"), []
         for steps in (4, 8, 16):
-            found = mix(model, "integrated_gradients", steps=steps)[
-                "integrated_gradients", "decoder"
-            ]
+            [found] = mix(model, f"integrated_gradients:steps={steps}").values()
             missed.append(max(found.provenance["completeness"]["missed"]))
         assert missed[0] > 5 * missed[1] > 25 * missed[2]
 
@@ -236,9 +236,9 @@ class TestSums:
     def test_batches_of_steps_change_nothing(self, monkeypatch):
         from speechmix.mixing.measures import gradients
 
-        expected = mix(with_head("whisper-80"), "integrated_gradients", steps=6)
+        expected = mix(with_head("whisper-80"), "integrated_gradients:steps=6")
         monkeypatch.setattr(gradients, "_BATCH_BYTES", 1)
-        for key, found in mix(with_head("whisper-80"), "integrated_gradients", steps=6).items():
+        for key, found in mix(with_head("whisper-80"), "integrated_gradients:steps=6").items():
             np.testing.assert_allclose(found.scores, expected[key].scores)
 
 
@@ -300,8 +300,8 @@ class TestCaptum:
             expected = captum.LayerIntegratedGradients(rest, rest.here).attribute(
                 x[None], x0[None], n_steps=20
             )[0]
-            found = mix(model, "integrated_gradients", baseline=baseline, steps=20)
-            found = found["integrated_gradients", "encoder"].scores[layer, 0]
+            [found] = mix(model, f"integrated_gradients:baseline={baseline},steps=20").values()
+            found = found.scores[layer, 0]
             np.testing.assert_allclose(
                 found, expected.sum(dim=-1).abs().numpy(), rtol=1e-7, atol=1e-12
             )
@@ -321,9 +321,7 @@ class TestCaptum:
             words, baselines=-places, n_steps=30
         )
         with pytest.warns(UserWarning, match="parts miss"):
-            found = mix(model, "integrated_gradients", baseline="zero", steps=30)[
-                "integrated_gradients", "decoder"
-            ]
+            [found] = mix(model, "integrated_gradients:baseline=zero,steps=30").values()
         np.testing.assert_allclose(
             found.scores[0, 0], attribution[0].detach().sum(dim=-1).abs().numpy(), rtol=1e-7
         )
@@ -335,7 +333,7 @@ class TestCaptum:
         from captum.attr._core import deep_lift
 
         model = with_head("bert", hidden_act=activation)
-        before = mix(model, "deeplift", baseline=baseline)["deeplift", "encoder"].scores
+        [before] = (found.scores for found in mix(model, f"deeplift:baseline={baseline}").values())
         if (
             activation == "gelu"
         ):  # captum does not know transformers' module; its rule for ReLU is the same
@@ -375,7 +373,7 @@ class TestNothingIsLeft:
         model = with_head(name)
         attributes = {part: set(vars(part)) for part in model.module.modules()}
         state = torch.get_rng_state()
-        mix(model, measure, steps=3)
+        mix(model, f"{measure}:steps=3" if measure == "integrated_gradients" else measure)
         assert torch.equal(torch.get_rng_state(), state)
         assert torch.is_grad_enabled()
         assert not any(p.requires_grad or p.grad is not None for p in model.module.parameters())
@@ -397,14 +395,23 @@ class TestMix:
         ("options", "pattern"),
         [
             ({"heads": "each"}, "gradient_input has no form per head"),
-            ({"steps": 0}, "steps should be a whole number of at least 1"),
-            ({"steps": 2.5}, "steps should be"),
-            ({"baseline": "noise"}, "baseline must be one of.*mean.*zero"),
         ],
     )
     def test_options_that_cannot_be(self, options, pattern):
         with pytest.raises(InputError, match=pattern):
             mix(with_head("bert"), "gradient_input", **options)
+
+    @pytest.mark.parametrize(
+        ("measure", "pattern"),
+        [
+            ("integrated_gradients:steps=0", "steps should be a whole number of at least 1"),
+            ("integrated_gradients:steps=2.5", "steps should be"),
+            ("deeplift:baseline=noise", "baseline must be one of.*mean.*zero"),
+        ],
+    )
+    def test_values_behind_the_name_that_cannot_be(self, measure, pattern):
+        with pytest.raises(InputError, match=pattern):
+            mix(with_head("bert"), measure)
 
     def test_beside_other_measures_in_the_order_asked(self):
         model = with_head("whisper-80")

@@ -72,14 +72,13 @@ def features(name, length, *, padding=0, seed=0):
 def test_strength_is_rerunning_the_layer_without_the_values_of_others(name, engine):
     model = tiny(name)
     inputs, ranges = inputs_of(model), FRAMES if model.hears else TOKENS
-    maps = speechmix.mix(
-        model, inputs, measures=["value_zeroing", "attention"], spans=ranges, engine=engine
-    )
+    measures = [f"value_zeroing:engine={engine}", "attention"]
+    maps = speechmix.mix(model, inputs, measures=measures, spans=ranges)
     for stack in model.stacks:
         targets = targets_of(model, stack, [[span] for span in ranges])
         expected = oracle.mixing_strength(model.module, inputs, stack, targets)
         assert expected.min() >= 0
-        for measure in ("value_zeroing", "attention"):
+        for measure in measures:
             found = maps[measure, stack].mixing_strength
             np.testing.assert_allclose(
                 found, expected, rtol=TOLERANCES[name], atol=TOLERANCES[name]
@@ -97,7 +96,8 @@ def test_so_it_is_in_further_families(name):
     names = {"hidden_states": "input_features"}
     inputs = {names.get(key, key): tensor for key, tensor in entry.inputs(entry.length).items()}
     for engine in ("delta", "replay"):
-        maps = speechmix.mix(model, inputs, measures="attention", spans=spans, engine=engine)
+        measures = ["attention", f"value_zeroing:engine={engine}"]
+        maps = speechmix.mix(model, inputs, measures=measures, spans=spans)
         for stack, where in entry.stacks.items():
             targets = [[*span.positions] for span in maps["attention", stack].targets]
             asked = (model.module, entry.inputs(entry.length), where, targets)
@@ -112,16 +112,16 @@ def test_so_it_is_in_further_families(name):
 
 @pytest.mark.parametrize("engine", ["delta", "replay"])
 @pytest.mark.parametrize("name", CONFORMERS)
-def test_in_a_conformer_the_changes_of_a_window_of_rows_count(name, engine):
+def test_in_a_conformer_the_changes_of_a_window_of_rows_count(name, engine, set_pair_batches):
     model, inputs = conformer(name), features(name, 41, padding=9)
     where, spans = MORE_FAMILIES[name].stacks["encoder"], [(0, 1), (3, 9), (8, 20), (30, 41)]
     expected = oracle_by_path.mixing_strength(
         model.module, inputs, where, [list(range(*span)) for span in spans]
     )
+    measures = ["attention", f"value_zeroing:engine={engine}"]
     for batch_size in (1, 50, 100_000):
-        maps = speechmix.mix(
-            model, inputs, measures="attention", spans=spans, engine=engine, batch_size=batch_size
-        )
+        set_pair_batches(batch_size)
+        maps = speechmix.mix(model, inputs, measures=measures, spans=spans)
         np.testing.assert_allclose(
             maps["attention", "encoder"].mixing_strength, expected, rtol=1e-10
         )
@@ -182,11 +182,13 @@ def test_items_of_a_batch_are_those_alone(name):
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 100_000])
-def test_batch_size_pooling_and_heads_change_nothing(batch_size):
+def test_batch_size_pooling_and_heads_change_nothing(batch_size, set_pair_batches):
     expected = strengths_of(maps_of("whisper-80", ("value_zeroing",), spans=tuple(FRAMES)))
-    changed = {"batch_size": batch_size, "pooling": "max", "heads": "each", "distance": "euclidean"}
-    for measure in ("value_zeroing", "attention"):
-        maps = maps_of("whisper-80", (measure,), spans=tuple(FRAMES), **changed)
+    set_pair_batches(batch_size)
+    model = tiny("whisper-80")
+    for measure in ("value_zeroing:distance=euclidean", "attention"):
+        options = {"spans": FRAMES, "pooling": "max", "heads": "each"}
+        maps = speechmix.mix(model, inputs_of(model), measures=measure, **options)
         for stack, strength in strengths_of(maps).items():
             assert maps[measure, stack].has_heads
             np.testing.assert_allclose(strength, expected[stack], rtol=1e-12)
@@ -230,9 +232,9 @@ def test_an_idle_layer_moves_its_targets_a_thousandth_as_much(engine):
         ("layers.1.attention.out_proj", "layers.1.feed_forward.output_dense"),
     )
     before, idle = tiny(name), scaled(name, outputs)
-    options = {"spans": FRAMES, "measures": "value_zeroing", "engine": engine}
+    measure = f"value_zeroing:engine={engine}"
     active, quiet = (
-        speechmix.mix(m, inputs_of(m), **options)["value_zeroing", "encoder"]
+        speechmix.mix(m, inputs_of(m), spans=FRAMES, measures=measure)[measure, "encoder"]
         for m in (before, idle)
     )
     ratio = quiet.mixing_strength[1] / active.mixing_strength[1]

@@ -82,14 +82,15 @@ def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(name, change):
         pytest.skip(
             "heads share value vectors, so no hook on the projection zeroes those of one head"
         )
-    options = {"heads": "each"} if "head" in change else change
+    heads, distance = "each" if "head" in change else "mean", change.get("distance", "cosine")
     for engine in ("delta", "replay") if change == {"distance": "cosine"} else ("delta",):
+        measure = f"value_zeroing:distance={distance},engine={engine}"
         maps = speechmix.mix(
-            model, fed(entry), spans=sides(entry, "encoder")[0], engine=engine, **options
+            model, fed(entry), measures=measure, spans=sides(entry, "encoder")[0], heads=heads
         )
         for stack, where in entry.stacks.items():
-            rows, columns = lists_of(entry, maps["value_zeroing", stack])
-            found = maps["value_zeroing", stack].scores
+            rows, columns = lists_of(entry, maps[measure, stack])
+            found = maps[measure, stack].scores
             found = found[:, change["head"]] if "head" in change else found
             expected = oracle.value_zeroing(
                 model.module, entry.inputs(entry.length), where, rows, columns, **change

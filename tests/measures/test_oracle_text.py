@@ -36,12 +36,13 @@ def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(
     text_model, text_family_name, distance, engine
 ):
     inputs = inputs_of(text_model)
-    maps = speechmix.mix(text_model, inputs, spans=SPANS, distance=distance, engine=engine)
+    measure = f"value_zeroing:distance={distance},engine={engine}"
+    maps = speechmix.mix(text_model, inputs, measures=measure, spans=SPANS)
     for stack in text_model.stacks:
         expected = oracle.value_zeroing(
             text_model.module, inputs, stack, *sides(text_model, stack), distance
         )
-        close(maps["value_zeroing", stack].scores, expected, text_family_name)
+        close(maps[measure, stack].scores, expected, text_family_name)
 
 
 def test_value_zeroing_of_each_head_zeroes_that_head_alone(text_model, text_family_name):

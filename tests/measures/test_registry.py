@@ -16,7 +16,7 @@ from speechmix.evaluation.cue_contribution import length_matched_share
 from speechmix.extensions.explain import removal_measures  # noqa: F401  (adds functions to the registry)
 from speechmix.inputs import bundled
 from speechmix.mixing.maps.measure_registry import MEASURE_FACTS, RATIO_FACTS, measure_names
-from speechmix.mixing.measures.measure import MEASURE_SPECIFIC_OPTIONS, OPTIONS
+from speechmix.mixing.measures.measure import OPTIONS
 from speechmix.mixing.measures.measure_functions import (
     MEASURES,
     MIXING_RATIOS,
@@ -147,9 +147,6 @@ def test_no_function_swallows_options_it_does_not_know():
         assert inspect.Parameter.VAR_KEYWORD not in kinds
         assert set(measure.takes) <= set(OPTIONS[measure.scope])
         assert ("heads" in measure.takes) != bool(measure.no_heads)
-        assert not measure.gives_maps or set(measure.options) - {"heads"} <= set(
-            MEASURE_SPECIFIC_OPTIONS
-        )
     assert {*MEASURES, *OUTPUT_MEASURES} == {*MEASURE_FACTS}
     assert list(MEASURES) == list(measure_names("layer", "model"))
     assert list(MIXING_RATIOS) == list(RATIO_FACTS)
@@ -160,14 +157,10 @@ def test_the_options_of_mix_are_those_of_a_question():
     how = {
         "model",
         "clip",
-        "batch_size",
         "clips_at_once",
         "out",
         "progress",
-        "prompt",
-        "answer",
-        "segments",
-    }  # the last three change the clip
+    }
     assert {name: p.default for name, p in signature.items() if name not in how} == {
         option.name: option.default for option in fields(MixRequest)
     }

@@ -52,23 +52,25 @@ def close(found, expected, tolerance=1e-10):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_value_zeroing_zeroes_the_union_in_one_rerun_of_the_layer(name, engine, pooling):
     model = tiny(name)
-    maps = maps_of(name, ("value_zeroing",), spans=spans_of(model), engine=engine, pooling=pooling)
+    measure = f"value_zeroing:engine={engine}"
+    maps = maps_of(name, (measure,), spans=spans_of(model), pooling=pooling)
     for stack in model.stacks:
         expected = oracle.value_zeroing(
             model.module, inputs_of(model), stack, *sides(model, stack), pooling=pooling
         )
-        close(maps["value_zeroing", stack].scores, expected)
+        close(maps[measure, stack].scores, expected)
 
 
 @pytest.mark.parametrize("engine", ["delta", "replay"])
 def test_each_head_alone(engine):
     model = tiny("whisper-80")
-    maps = maps_of("whisper-80", ("value_zeroing",), spans=FRAMES, heads="each", engine=engine)
+    measure = f"value_zeroing:engine={engine}"
+    maps = maps_of("whisper-80", (measure,), spans=FRAMES, heads="each")
     for stack in model.stacks:
         expected = oracle.value_zeroing(
             model.module, inputs_of(model), stack, *sides(model, stack), head=2
         )
-        close(maps["value_zeroing", stack].scores[:, 2], expected)
+        close(maps[measure, stack].scores[:, 2], expected)
 
 
 def test_zeroing_pieces_together_is_not_zeroing_them_one_by_one():

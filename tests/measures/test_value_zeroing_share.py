@@ -33,10 +33,9 @@ def test_rows_of_cross_attention_sum_to_the_share_that_hooks_measure(name, dista
     model = tiny(name)
     inputs = inputs_of(model)
     spans = [(3, 9), (9, 10), (12, 31)] if model.hears else [(0, 2), (2, 3), (4, 8)]
-    names = ["value_zeroing", "value_zeroing_share"]
-    maps = speechmix.mix(
-        model, inputs, measures=names, spans=spans, distance=distance, engine=engine
-    )
+    options = f"distance={distance},engine={engine}"
+    names = [f"value_zeroing:{options}", f"value_zeroing_share:{options}"]
+    maps = speechmix.mix(model, inputs, measures=names, spans=spans)
     expected = shares_by_hooks(
         model, inputs, distance, [[p] for p in range(7)], 60 if model.hears else 11
     )

@@ -67,7 +67,7 @@ def test_without_arguments_it_studies_the_bundled_models_and_says_synthetic(
     [
         ([], InProcess()),
         (["--workers", "3", "--device", "cpu"], LocalWorkers(3, "cpu")),
-        (["--engine", "ray", "--address", "auto"], RayExecutor("auto")),
+        (["--engine", "ray:auto"], RayExecutor("auto")),
     ],
 )
 def test_workers_and_a_cluster_score_as_of_any_run(recipe, monkeypatch, options, expected):

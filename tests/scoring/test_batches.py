@@ -33,12 +33,13 @@ def test_clips_together_get_the_scores_they_get_alone(name):
     assert len({len(clip.audio()) for clip in clips}) > 1
     alone = speechmix.mix(model, clips, measures=MEASURES)
     for engine in ("delta", "replay"):
-        together = speechmix.mix(model, clips, measures=MEASURES, clips_at_once=3, engine=engine)
+        measures = [f"value_zeroing:engine={engine}", *MEASURES[1:]]
+        together = speechmix.mix(model, clips, measures=measures, clips_at_once=3)
         for expected, found in zip(alone, together, strict=True):
-            assert list(expected) == list(found)
-            for key in expected:
+            assert [stack for _, stack in expected] == [stack for _, stack in found]
+            for expected_map, found_map in zip(expected.values(), found.values(), strict=True):
                 np.testing.assert_allclose(
-                    found[key].scores, expected[key].scores, rtol=1e-9, atol=1e-14
+                    found_map.scores, expected_map.scores, rtol=1e-9, atol=1e-14
                 )
 
 
@@ -114,7 +115,8 @@ def test_products_of_weights_serve_the_next_clips_and_change_no_bit(
     monkeypatch.setattr(MatrixProduct, "fused_weight", counted)
     monkeypatch.setattr(WeightProducts.__init__, "__defaults__", (limit,))
     model, clips = speechmix.load(bundled.models()["tiny-french-whisper"]), bundled.clips()[:3]
-    options = {"stacks": "encoder", "product_dtype": product_dtype}
+    measure = f"value_zeroing:product_dtype={product_dtype}" if product_dtype else "value_zeroing"
+    options = {"stacks": "encoder", "measures": measure}
     alone = [speechmix.mix(model, clip, **options) for clip in clips]
     layers = len(model.stacks["encoder"])
     assert len(made) == len(clips) * layers
@@ -135,11 +137,13 @@ def test_products_of_weights_are_forgotten_when_the_weights_may_change():
     with torch.no_grad():
         model.stacks["encoder"].layers[0].module.fc1.weight.mul_(1.5)
     after = speechmix.mix(model, clips, stacks="encoder")
-    replayed = speechmix.mix(model, clips, stacks="encoder", engine="replay")
+    replay = "value_zeroing:engine=replay"
+    replayed = speechmix.mix(model, clips, stacks="encoder", measures=replay)
     for old, new, expected in zip(before, after, replayed, strict=True):
         key = ("value_zeroing", "encoder")
         assert not np.allclose(new[key].scores, old[key].scores)
-        np.testing.assert_allclose(new[key].scores, expected[key].scores, rtol=1e-3, atol=1e-6)
+        expected_scores = expected[replay, "encoder"].scores
+        np.testing.assert_allclose(new[key].scores, expected_scores, rtol=1e-3, atol=1e-6)
 
 
 def test_bytes_of_a_clip_by_hand():

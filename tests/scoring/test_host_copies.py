@@ -91,7 +91,11 @@ def test_scores_made_there_are_those_made_here(family, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options", [{"engine": "replay"}, {"pooling": "max", "spans": [(0, 3), (3, 4), (4, 8)]}]
+    "options",
+    [
+        {"measures": "value_zeroing:engine=replay"},
+        {"pooling": "max", "spans": [(0, 3), (3, 4), (4, 8)]},
+    ],
 )
 def test_so_it_is_for_other_engines_and_poolings(options, monkeypatch):
     few, many = (counted("bert", layers, monkeypatch, **options)[0] for layers in (2, 4))
@@ -101,9 +105,8 @@ def test_so_it_is_for_other_engines_and_poolings(options, monkeypatch):
 
 def test_gradients_of_many_layers_leave_together(monkeypatch):
     options = {
-        "measures": ["gradient_input", "integrated_gradients"],
+        "measures": ["gradient_input", "integrated_gradients:steps=4"],
         "objective": (3, 5),
-        "steps": 4,
     }
     few, many = (asked("bert", layers, monkeypatch, **options) for layers in (2, 4))
     assert many == few

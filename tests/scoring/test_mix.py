@@ -130,14 +130,29 @@ class TestOptions:
             ({"layers": [0.5]}, r"layers=\[0.5\].*counted from 0"),
             ({"layers": "all"}, r"layers=\['all'\].*counted from 0"),
             ({"pooling": "sum"}, "pooling must be one of.*mean.*max.*'sum'"),
-            ({"distance": "dot"}, "distance must be one of.*cosine.*euclidean.*'dot'"),
+            (
+                {"measures": "value_zeroing:distance=dot"},
+                "distance must be one of.*cosine.*euclidean.*'dot'",
+            ),
             ({"heads": "all"}, "heads must be one of.*mean.*each.*'all'"),
             ({"units": "phon"}, "units must be one of.*word.*phone.*frame.*'phon'"),
-            ({"engine": "magic"}, "engine must be one of.*replay.*'magic'"),
+            ({"measures": "value_zeroing:engine=magic"}, "engine must be one of.*replay.*'magic'"),
             ({"dtype": "float65"}, "float32 or float64"),
-            ({"product_dtype": "tf32"}, "tf32.*CUDA"),
-            ({"engine": "replay", "product_dtype": "bfloat16"}, "product_dtype.*delta"),
-            ({"batch_size": 0}, "batch_size.*at least 1.*0"),
+            ({"measures": "value_zeroing:product_dtype=tf32"}, "tf32.*CUDA"),
+            (
+                {"measures": "value_zeroing:engine=replay,product_dtype=bfloat16"},
+                "product_dtype.*delta",
+            ),
+            ({"clips_at_once": 0}, "clips_at_once.*at least 1.*0"),
+            ({"distance": "euclidean"}, "measures='value_zeroing:distance=euclidean'"),
+            ({"engine": "replay"}, "measures='value_zeroing:engine=replay'"),
+            ({"product_dtype": "tf32"}, "measures='value_zeroing:product_dtype=tf32'"),
+            ({"steps": 9}, "measures='integrated_gradients:steps=9'"),
+            ({"baseline": "zero"}, "measures='integrated_gradients:baseline=zero'"),
+            ({"prompt": "Who?"}, r"model\.with_prompt\('Who\?'\)"),
+            ({"answer": "I"}, r"model\.with_prompt\(prompt, answer='I'\)"),
+            ({"segments": 0.5}, r"speechmix\.segment_clip\(clip, 0\.5\)"),
+            ({"batch_size": 9}, "batch_size any more: leave it out.*clips_at_once"),
             ({"targets": [60]}, r"targets=\[60\].*target units"),
             ({"targets": [-1]}, r"targets=\[-1\].*0 to 2"),
             ({"targets": []}, r"targets=\[\]"),
@@ -293,12 +308,14 @@ class TestOptions:
         )
 
     def test_provenance_says_what_was_done(self, encoder):
-        options = {"pooling": "max", "distance": "euclidean", "heads": "each", "rounding": "paper"}
-        found = speechmix.mix(encoder, clip_of(), include=["silence"], **options)[
-            "value_zeroing", "encoder"
+        options = {"pooling": "max", "heads": "each", "rounding": "paper"}
+        measure = "value_zeroing:distance=euclidean"
+        found = speechmix.mix(encoder, clip_of(), measures=measure, include=["silence"], **options)[
+            measure, "encoder"
         ]
         expected = {
             **options,
+            "distance": "euclidean",
             "include": ["silence"],
             "family": "wav2vec2",
             "init": "trained",

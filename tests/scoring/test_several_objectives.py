@@ -31,7 +31,8 @@ def test_each_is_that_of_mix(name, measure):
     if measure == "deeplift":
         pytest.importorskip("captum")
     model = with_head(name)
-    options = {"spans": SPANS if model.hears else None, "steps": 3}
+    options = {"spans": SPANS if model.hears else None}
+    measure = f"{measure}:steps=3" if measure == "integrated_gradients" else measure
     together = mix_objectives(model, inputs_of(model), OBJECTIVES, measure, **options)
     assert len(together) == len(OBJECTIVES)
     for objective, found in zip(OBJECTIVES, together, strict=True):

@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...errors import InputError
 from ..binding.layer_components import projection_weight
+from ..capture.module_access import resolve_dtype
 
 TF32 = "tf32"
 
@@ -64,6 +66,13 @@ class MatrixProduct:
         self._store = store
         self._layer: nn.Module | None = None
         self._matrices: dict[tuple[object, ...], Tensor] = {}
+        self._in_other_dtypes: dict[torch.dtype | str, MatrixProduct] = {}
+
+    def in_dtype(self, dtype: torch.dtype | str) -> MatrixProduct:
+        """Return the products in another precision, with the same store."""
+        if dtype not in self._in_other_dtypes:
+            self._in_other_dtypes[dtype] = MatrixProduct(dtype, self._store)
+        return self._in_other_dtypes[dtype]
 
     def begin_layer(self, layer: nn.Module) -> None:
         """Begin with a layer: forget the matrices of another."""
@@ -115,12 +124,18 @@ class MatrixProduct:
             return x @ matrix
 
 
-def supported_product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """Return the requested dtype, or float32 where the processor only emulates the requested one.
+def resolve_product_dtype(name: str, device: torch.device) -> torch.dtype | str:
+    """Return the precision of products of this name; float32 where the processor only emulates it.
 
     A processor without instructions for a type is tens of times slower in it. One small product is
-    timed once per process; a warning, once, says when float32 is used instead.
+    timed once per process; a warning, once, says when float32 is used instead. InputError for
+    "tf32" on a device that has no such products.
     """
+    if name == TF32:
+        if device.type != "cuda":
+            raise InputError(f"product_dtype=tf32 is for CUDA devices; the model is on {device}")
+        return TF32
+    dtype = resolve_dtype(name)
     if device.type != "cpu" or dtype.itemsize >= 4 or not is_emulated(dtype):
         return dtype
     return torch.float32

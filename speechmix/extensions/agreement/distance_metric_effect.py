@@ -73,12 +73,11 @@ def distance_effect(
         distance: mix_one(
             model,
             sentence,
-            measures=["value_zeroing"],
+            measures=[f"value_zeroing:distance={distance}"],
             stacks=[stack],
             units=units,
             targets="target",
-            distance=distance,
-        )["value_zeroing", stack].without(*drop)
+        )[f"value_zeroing:distance={distance}", stack].without(*drop)
         for distance in dict.fromkeys((REFERENCE_DISTANCE, *distances))
     }
     rows = map_correlations(maps, reference=REFERENCE_DISTANCE).set_index(["measure", "layer"])[

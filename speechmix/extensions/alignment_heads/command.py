@@ -47,9 +47,6 @@ def add_commands(commands: Subparsers) -> None:
         "--language", help="language of clips without one, as fr (default: detected by a Whisper)"
     )
     heads.add_argument(
-        "--max-heads", type=int, default=10, metavar="N", help="most heads to choose (default: 10)"
-    )
-    heads.add_argument(
         "--effects",
         type=int,
         default=10,
@@ -83,7 +80,6 @@ def _heads(options: argparse.Namespace) -> int:
     heads = alignment_heads(
         load_model(options, source),
         clips,
-        max_heads=options.max_heads,
         effect_clips=options.effects,
         group=options.group,
         seed=options.seed or 0,

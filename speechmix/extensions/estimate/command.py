@@ -84,13 +84,14 @@ def _estimate(options: argparse.Namespace) -> int:
     if options.items:
         _refuse_score_options(options)
         return _estimate_listening(options)
+    from ...interfaces.cli.model_options import split_revision
     from ...mixing.passes.request import MixRequest
     from .estimate import estimate
 
-    for source in options.model:
+    for name, revision in map(split_revision, options.model):
         print(
             estimate(
-                source,
+                name,
                 clips=options.clip_count,
                 seconds=options.seconds,
                 measures=options.measure or MixRequest.measures,
@@ -98,7 +99,7 @@ def _estimate(options: argparse.Namespace) -> int:
                 targets="target" if options.target_rows_only else None,
                 twins=options.twins,
                 device=options.device,
-                revision=options.revision,
+                revision=revision,
             ).text(),
             flush=True,
         )

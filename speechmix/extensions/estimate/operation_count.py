@@ -27,11 +27,11 @@ from ...adapters.model import Model
 from ...errors import InputError
 from ...mixing.measures.measure import Measure, check_defined
 from ...mixing.measures.measure_functions import find_measure
-from ...mixing.measures.mixing_strength import STRENGTH
+from ...mixing.measures.mixing_strength import choose_strength_measure
 from ...mixing.passes.batches import pair_batch_bytes
 from ...mixing.passes.forward_pass import score_block
 from ...mixing.passes.item_view import View, resolve_stacks
-from ...mixing.passes.request import MixRequest, Precision, inference_context
+from ...mixing.passes.request import MixRequest, inference_context, resolve_state_dtype
 from ...mixing.passes.view_kinds import make_view
 from .operation_counter import OperationCounter
 
@@ -178,11 +178,13 @@ def count_operations(
     meta_inputs = {name: tensor.to("meta") for name, tensor in view.prepared.inputs.items()}
     layer_measures = [measure for measure in requested_measures if measure.scope == "layer"]
     layer_measures += (
-        [STRENGTH] if any(not measure.objective for measure in requested_measures) else []
+        [choose_strength_measure(requested_measures)]
+        if any(not measure.objective for measure in requested_measures)
+        else []
     )
     with (
         keep_first_layers(model) as shallow_model,
-        inference_context(shallow_model, Precision.of(shallow_model, request)),
+        inference_context(shallow_model, resolve_state_dtype(shallow_model, request)),
     ):
         layer_counts = {
             name: len(model.stacks[name]) // len(shallow_model.stacks[name]) for name in stack_names

@@ -43,7 +43,6 @@ from ...interfaces.cli.score_options import (
 from .text_faithfulness_command import (
     add_blank_out,
     add_deletion,
-    add_min_words_option,
     print_skipped_units,
     requested_measures,
 )
@@ -88,7 +87,13 @@ def _add_faithfulness(commands: Subparsers) -> None:
     command.add_argument(
         "--metric", default="spearman", help="metric of the printed table (default: spearman)"
     )
-    add_min_words_option(command)
+    command.add_argument(
+        "--min-words",
+        type=int,
+        default=3,
+        metavar="N",
+        help="skip items with fewer words besides the target (default: 3)",
+    )
     add_group_option(command)
     command.add_argument(
         "--rows", type=int, default=12, metavar="N", help="rows of the printed table (default: 12)"

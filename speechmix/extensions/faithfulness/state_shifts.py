@@ -30,7 +30,7 @@ from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.numerics import find_distance
 from ...mixing.passes.forward_pass import map_provenance
 from ...mixing.passes.item_view import Item
-from ...mixing.passes.request import MixRequest, Precision
+from ...mixing.passes.request import MixRequest, resolve_state_dtype
 from ...mixing.passes.view_kinds import make_view
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def state_shifts(
         read = partial(_shift_distances, iter(intact), distance_function, words)
         shifts = _read_states(model, inputs, stack, read, entering)
         scores[:, :, column] = np.stack(shifts)[[layer - INPUT for layer in layer_indices]]
-    provenance = map_provenance(model, view, request, Precision.of(model, request))
+    provenance = map_provenance(model, view, request, resolve_state_dtype(model, request))
     provenance |= {"distance": distance, "fill": fill, "taken away at": where}
     measure = f"{SIDE_VERBS[side]} ({fill})"
     return MixingMap(scores, tuple(words), tuple(words), measure, stack, layer_indices, provenance)

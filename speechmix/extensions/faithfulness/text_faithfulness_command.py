@@ -47,17 +47,6 @@ def print_skipped_units(results: FaithfulnessResults, noun: str) -> None:
         print(f"skipped ({row.what}, {row.count} {noun}): {row.reason}")
 
 
-def add_min_words_option(command: argparse.ArgumentParser) -> None:
-    """Add the smallest number of words that an item needs."""
-    command.add_argument(
-        "--min-words",
-        type=int,
-        default=3,
-        metavar="N",
-        help="skip items with fewer words (or tokens) besides the target (default: 3)",
-    )
-
-
 def add_blank_out(commands: Subparsers) -> None:
     """Add `speechmix blank-out`."""
     blank_out = _add_text_command(
@@ -69,11 +58,6 @@ def add_blank_out(commands: Subparsers) -> None:
     blank_out.set_defaults(command=_blank_out)
     blank_out.add_argument(
         "--fill", action="append", help="mask, unk, pad, remove; may be repeated (default: all)"
-    )
-    blank_out.add_argument(
-        "--value",
-        default="probability",
-        help="value that drops: probability (default), log_probability, margin (needs a foil)",
     )
     blank_out.add_argument(
         "--layer",
@@ -124,7 +108,6 @@ def _add_text_command(
     command.add_argument(
         "--units", choices=("token", "word"), default="token", help="token (default) or word"
     )
-    add_min_words_option(command)
     add_group_option(command)
     command.add_argument("--out", metavar="FOLDER", help="folder for the tables (CSV) and a figure")
     add_loading_options(command)
@@ -142,7 +125,6 @@ def _blank_out(options: argparse.Namespace) -> int:
         models,
         sentences,
         fills=options.fill,
-        value=options.value,
         layers=options.layer or ("each", "rollout", "mean"),
         **_collect_text_arguments(options),
     )
@@ -177,7 +159,6 @@ def _collect_text_arguments(options: argparse.Namespace) -> JsonObject:
     return {
         "measures": requested_measures(options),
         "units": options.units,
-        "min_words": options.min_words,
         "group": options.group,
         "progress": sys.stderr.isatty(),
     }

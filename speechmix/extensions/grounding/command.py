@@ -115,7 +115,7 @@ def _add_ground(commands: Subparsers) -> None:
     add_executor_options(command.add_argument_group("shards and processes, with --out"))
     add_prefix_options(command)
     add_outside_option(command)
-    add_loading_options(command, precision=True)
+    add_loading_options(command)
 
 
 def _add_calibrate(commands: Subparsers) -> None:
@@ -144,7 +144,7 @@ def _add_calibrate(commands: Subparsers) -> None:
     )
     add_prefix_options(command)
     add_outside_option(command)
-    add_loading_options(command, precision=True)
+    add_loading_options(command)
 
 
 def _ground(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError
 from ...interfaces.cli.clip_options import SkippedItems, add_outside_option, print_skipped
 from ...interfaces.cli.command_parser import Subparsers
-from ...interfaces.cli.model_options import add_loading_options, add_task_option, create_loaders
+from ...interfaces.cli.model_options import add_loading_options, add_prefix_option, create_loaders
 from ...interfaces.cli.score_options import (
     add_executor_options,
     add_group_option,
@@ -54,7 +54,7 @@ def add_commands(commands: Subparsers) -> None:
     )
     command.add_argument("--out", metavar="FOLDER", help="folder of a run, for tables and the page")
     add_executor_options(command.add_argument_group("shards and processes, with --out"))
-    add_task_option(command)
+    add_prefix_option(command)
     add_group_option(command)
     add_outside_option(command)
     add_loading_options(command, precision=True)

@@ -31,7 +31,12 @@ from ...mixing.measures.objectives import one_position_advice, resolve_objective
 from ...mixing.measures.token_objectives import Objective
 from ...mixing.passes.forward_pass import map_provenance
 from ...mixing.passes.item_view import Item, View
-from ...mixing.passes.request import MixRequest, ObjectiveOption, Precision, inference_context
+from ...mixing.passes.request import (
+    MixRequest,
+    ObjectiveOption,
+    inference_context,
+    resolve_state_dtype,
+)
 from ...mixing.passes.view_kinds import make_view, mask_target
 from . import logit_measures  # noqa: F401  (registers the package's own)
 from .logit_pass import LogitPass
@@ -130,16 +135,16 @@ def logit_contributions(
     view = make_view(model, item, request)
     view.prepare(tuple(model.stacks))
     objectives = [logit_objective(option, model, view, measure) for option in requested_objectives]
-    precision = Precision.of(model, request)
-    provenance = contributions_provenance(model, view, request, precision, configured_measure)
+    dtype = resolve_state_dtype(model, request)
+    provenance = contributions_provenance(model, view, request, dtype, configured_measure)
     with (
-        inference_context(model, precision),
+        inference_context(model, dtype),
         phase(measure),
         SinglePrecisionDetector() as precision_detector,
     ):
-        inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
+        inputs = inputs_to_device(view.prepared.inputs, model.device, dtype)
         terms = configured_measure(LogitPass(model, view, request, inputs), objectives)
-    rounding_dtype = torch.float32 if precision_detector.has_downcast else precision.states
+    rounding_dtype = torch.float32 if precision_detector.has_downcast else dtype
     contributions = label_contributions(
         model,
         view,
@@ -147,7 +152,7 @@ def logit_contributions(
         terms,
         objectives,
         provenance,
-        precision,
+        dtype,
         rounding_dtype=rounding_dtype,
     )
     return contributions if isinstance(objective, list) else contributions[0]
@@ -168,7 +173,7 @@ def label_contributions(
     values: Sequence[LogitTerms],
     objectives: Sequence[Objective],
     provenance: Mapping[str, Json],
-    precision: Precision,
+    dtype: torch.dtype,
     *,
     rounding_dtype: torch.dtype | None = None,
 ) -> list[LogitContributions]:
@@ -192,18 +197,16 @@ def label_contributions(
         for terms, objective in zip(values, objectives, strict=True)
     ]
     for contributions in contributions_list:
-        _check_total(
-            model, contributions, precision.states if rounding_dtype is None else rounding_dtype
-        )
+        _check_total(model, contributions, dtype if rounding_dtype is None else rounding_dtype)
     return contributions_list
 
 
 def contributions_provenance(
-    model: Model, view: View, request: MixRequest, precision: Precision, measure: Measure
+    model: Model, view: View, request: MixRequest, dtype: torch.dtype, measure: Measure
 ) -> JsonObject:
     """What contributions say of where they come from, with the measure's own options."""
     return {
-        **map_provenance(model, view, request, precision),
+        **map_provenance(model, view, request, dtype),
         "reference": False,
         **measure.values,
     }
@@ -259,7 +262,7 @@ def _check_total(model: Model, contributions: LogitContributions, dtype: torch.d
 
 
 class SinglePrecisionDetector(TorchFunctionMode):
-    """Notices whether a model's own code rounds states of double precision to single precision
+    """Notices whether a model's own code rounds states of double precision to single dtype
     (rotary positions, softmax).
 
     Attributes

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
+
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.capture.layer_run import Block
 from ...adapters.model import Model
@@ -24,7 +26,7 @@ from ...mixing.measures.token_objectives import Objective
 from ...mixing.measures.unit_positions import Units
 from ...mixing.passes.forward_pass import compute_maps
 from ...mixing.passes.item_view import Item, View
-from ...mixing.passes.request import MixRequest, ObjectiveOption, Precision
+from ...mixing.passes.request import MixRequest, ObjectiveOption, resolve_state_dtype
 from .logit_contributions import (
     check_splits_logits,
     contributions_provenance,
@@ -68,16 +70,16 @@ def maps_and_logits(
     make_reader = partial(configured_measure.block_reader, **configured_measure.values)
     check_splits_logits(model, logit_measure)
     request = MixRequest.of({**options, "measures": list(measures), "stacks": list(model.stacks)})
-    precision = Precision.of(model, request)
+    dtype = resolve_state_dtype(model, request)
     started_readers: list[tuple[View, list[Objective], BlockReader]] = []
 
     def make_observer(
-        view: View, units: Mapping[str, Units], precision: Precision
+        view: View, units: Mapping[str, Units], dtype: torch.dtype
     ) -> Callable[[Block], None]:
         resolved_objectives = [
             logit_objective(option, model, view, logit_measure) for option in objectives
         ]
-        inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
+        inputs = inputs_to_device(view.prepared.inputs, model.device, dtype)
         with phase(logit_measure):
             reader = make_reader(model, view, request, inputs, resolved_objectives, units)
             started_readers.append((view, resolved_objectives, reader))
@@ -89,10 +91,10 @@ def maps_and_logits(
         return on_block
 
     [maps] = compute_maps(
-        model, [item], map_folders(None, [item]), request, precision, "auto", make_observer
+        model, [item], map_folders(None, [item]), request, dtype, "auto", make_observer
     )
     view, resolved_objectives, reader = started_readers[0]
-    provenance = contributions_provenance(model, view, request, precision, configured_measure)
+    provenance = contributions_provenance(model, view, request, dtype, configured_measure)
     return maps, label_contributions(
-        model, view, logit_measure, reader.values(), resolved_objectives, provenance, precision
+        model, view, logit_measure, reader.values(), resolved_objectives, provenance, dtype
     )

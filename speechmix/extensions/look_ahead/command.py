@@ -7,7 +7,8 @@ import sys
 
 from ...interfaces.cli.clip_options import (
     SkippedItems,
-    add_clip_options,
+    add_alignment_options,
+    add_clips_option,
     collect_aligned_clips,
     collect_clips,
     is_run,
@@ -41,7 +42,8 @@ def add_commands(commands: Subparsers) -> None:
         epilog=_EXAMPLES,
     )
     command.set_defaults(command=_look_ahead)
-    add_clip_options(command)
+    add_clips_option(command)
+    add_alignment_options(command)
     add_model_option(command)
     command.add_argument(
         "--delay",
@@ -70,9 +72,6 @@ def add_commands(commands: Subparsers) -> None:
         metavar="MS",
         help="also compare full attention with chunks of this length; repeatable",
     )
-    command.add_argument(
-        "--left", type=float, metavar="MS", help="left context of chunks (default: all)"
-    )
     add_group_option(command)
     command.add_argument(
         "--out", metavar="FOLDER", help="folder for tables, JSON and figure; or that of a run"
@@ -94,7 +93,7 @@ def _look_ahead(options: argparse.Namespace) -> int:
         "delays_ms": options.delay or DELAYS_MS,
         "windows": options.window or ("all", 1),
         "chunks_ms": options.chunk or (),
-        "left_ms": options.left,
+        "left_ms": None,
         "score": "contrast" if options.contrast else "log_probability",
     }
     skipped: SkippedItems = []

@@ -273,8 +273,8 @@ def _gradient_row(planted: Planted, measure: str) -> np.ndarray:
     """Return the scores of all inputs by a gradient measure, [S], or [S_encoder + S_decoder]."""
     stacks = list(planted.contents)
     options = {"stacks": stacks, "layers": [0], "objective": planted.objective}
-    if "steps" in find_measure(measure).options:
-        options["steps"] = _INTEGRATION_STEPS
+    if "steps" in find_measure(measure).own_options:
+        measure = f"{measure}:steps={_INTEGRATION_STEPS}"
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="integrated gradients of the"

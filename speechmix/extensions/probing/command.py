@@ -81,21 +81,12 @@ def add_commands(commands: Subparsers) -> None:
     add_stack_option(command, names="encoder, decoder")
     add_twin_options(command)
     add_seed_option(command, note=", and folds and the control task")
-    command.add_argument(
-        "--by", metavar="COLUMN", help="also probe each group of clips of this column by itself"
-    )
     add_group_option(command)
     command.add_argument(
         "--method",
         choices=("logistic", "online_code", "ridge"),
         default="logistic",
         help="ridge predicts numbers (default: logistic)",
-    )
-    command.add_argument(
-        "--mode",
-        choices=("correct", "reference"),
-        default="correct",
-        help="mode of online_code (default: correct)",
     )
     command.add_argument(
         "--published",
@@ -151,9 +142,8 @@ def _train_probes(options: argparse.Namespace, skipped: SkippedItems) -> Probes 
     positions = [int(name) if name.isdigit() else name for name in options.position or ["target"]]
     loaders = create_loaders(options, options.model, list_twin_seeds(options))
     task = {"label": options.label, "stacks": options.stack, "protocol": options.protocol}
-    task |= {"by": options.by, "group": options.group}
-    settings = {name: getattr(options, name) for name in ("method", "mode", "folds")}
-    settings["seed"] = options.seed or 0
+    task |= {"group": options.group}
+    settings = {"method": options.method, "folds": options.folds, "seed": options.seed or 0}
     if in_run:
         return probe_in_run(
             loaders,

@@ -59,7 +59,7 @@ def add_commands(commands: Subparsers) -> None:
     add_executor_options(ablate.add_argument_group("shards and processes, with --out RUN"))
     add_prefix_options(ablate)
     add_published_options(ablate)
-    add_loading_options(ablate, precision=True)
+    add_loading_options(ablate)
 
 
 def _ablate(options: argparse.Namespace) -> int:

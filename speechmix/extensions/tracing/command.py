@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ...interfaces.cli.command_parser import Subparsers
+from ...interfaces.cli.model_options import split_revision
 
 _EXAMPLES = """examples:
   speechmix describe-architecture microsoft/biogpt
@@ -23,17 +24,19 @@ def add_commands(commands: Subparsers) -> None:
     )
     command.set_defaults(command=_describe_architecture)
     command.add_argument(
-        "model", metavar="MODEL_OR_CONFIG", help="hub id, folder, config.json or bundled:NAME"
+        "model",
+        metavar="MODEL_OR_CONFIG",
+        help="hub id (NAME@REVISION), folder, config.json or bundled:NAME",
     )
     command.add_argument("--out", metavar="FILE", help="Python file for the table")
-    command.add_argument("--revision", help="branch, tag or commit on the hub")
 
 
 def _describe_architecture(options: argparse.Namespace) -> int:
     from ...files.whole_files import write_text
     from .infer_family import infer_family
 
-    family = infer_family(options.model, revision=options.revision)
+    name, revision = split_revision(options.model)
+    family = infer_family(name, revision=revision)
     print(family.text())
     if options.out and family.stacks:
         write_text(options.out, family.table_source())

@@ -72,7 +72,6 @@ def add_commands(commands: Subparsers) -> None:
         "--overwrite", action="store_true", help="replace another run in the same folder"
     )
     command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available)")
-    command.add_argument("--dtype", help="precision of the weights (default: float32)")
     add_executor_options(command.add_argument_group("shards, processes, clusters"))
 
 
@@ -95,7 +94,7 @@ def _trajectory(options: argparse.Namespace) -> int:
         twins=len(list_twin_seeds(options)),
         seed=options.seed or 0,
         transcripts=options.transcribe,
-        load_options={"device": options.device, "dtype": options.dtype},
+        load_options={"device": options.device},
         measures=options.measure or MixRequest.measures,
         stacks=options.stack,
         probes=options.probe,

@@ -16,8 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...alignment import METHODS
 from ...errors import InputError, SpeechmixError
 from ...inputs.words.phone_labels import ALPHABETS
+from .command_parser import StoreOnce
+from .model_options import split_revision
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -27,17 +30,13 @@ if TYPE_CHECKING:
 
 SkippedItems = list[tuple[str, str]]  # names and reasons
 _TABLE_SUFFIXES = (".tsv", ".csv", ".jsonl")
-_DESCRIPTION = ("text", "translation", "words", "cue", "target", "foil")
+_DESCRIPTION = ("text", "words", "cue", "target", "foil")
 
 
 def add_clip_options(command: argparse.ArgumentParser) -> None:
     """Add `--clips`, what describes a single clip, and how words are aligned."""
     add_clips_option(command)
     command.add_argument("--text", help="reference text of one clip")
-    command.add_argument(
-        "--translation",
-        help="reference translation of one clip, for a Whisper with --task translate",
-    )
     command.add_argument(
         "--words", metavar="FILE", help="word times: TextGrid, CTM, JSON, TSV, CSV"
     )
@@ -87,18 +86,27 @@ def add_alignment_options(command: argparse.ArgumentParser | argparse._ArgumentG
 
 
 def add_aligner_options(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the method and the model that align words."""
-    command.add_argument(
-        "--align",
-        choices=("auto", "ctc", "transducer", "whisper", "synthesis"),
-        default="auto",
-        help="how to align words with the audio (default: auto)",
-    )
+    """Add the model that aligns words, and the method."""
     command.add_argument(
         "--aligner",
+        action=_StoreAligner,
         metavar="MODEL",
-        help="CTC model or Whisper that aligns the words (default: by synthesis)",
+        help="model that aligns the words, or METHOD:MODEL with ctc, transducer or whisper "
+        "(default: synthesis)",
     )
+    command.set_defaults(align="auto")
+
+
+class _StoreAligner(StoreOnce):
+    """Store the model as `aligner`, the method as `align`."""
+
+    def __call__(
+        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
+    ) -> None:
+        super().__call__(parser, namespace, values, option_string)
+        method, _, model = values.partition(":")
+        if method in METHODS:
+            namespace.align, namespace.aligner = method, model or None
 
 
 def add_outside_option(command: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -161,7 +169,7 @@ def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Cl
     audio_paths = [path for path in paths if _is_audio_file(path)]
     if any(description.values()) and (len(paths) != 1 or not audio_paths):
         raise InputError(
-            "--text, --translation, --words, --cue, --target and --foil describe one audio file; "
+            "--text, --words, --cue, --target and --foil describe one audio file; "
             "describe several clips in a manifest"
         )
     tier, alphabet = values.get("tier"), values.get("alphabet")
@@ -343,11 +351,11 @@ def add_model_language(clips: list[Clip], values: Mapping[str, Any]) -> list[Cli
     from ...adapters.loading.checkpoints import read_config
     from ...adapters.loading.model_source import resolve_path_or_id
 
-    revision = values.get("revision")
+    sources = map(split_revision, [models] if isinstance(models, str) else models)
     try:
         configs = [
-            read_config(resolve_path_or_id(source), {"revision": revision} if revision else {})
-            for source in ([models] if isinstance(models, str) else models)
+            read_config(resolve_path_or_id(name), {"revision": revision} if revision else {})
+            for name, revision in sources
         ]
     except SpeechmixError:  # which loading the model says better
         return clips

@@ -66,6 +66,8 @@ def read_config_arguments(
         if name not in options:
             nearest = difflib.get_close_matches(name, options, n=1)
             advice = f"did you mean {nearest[0]}?" if nearest else f"see {command} --help-all"
+            if f"--{name}" in _REPLACEMENTS:
+                advice = f"write {_REPLACEMENTS[f'--{name}']}"
             raise InputError(f"--config {path}: {command} has no option {key!r}; {advice}")
         if given_names.isdisjoint(options[name].option_strings):
             config_arguments += _format_option(f"--{name}", options[name], value, path)
@@ -115,6 +117,19 @@ COMMON_OPTIONS = frozenset(
 )
 _COLUMNS = 100
 
+# Former options that are written in another way today.
+_REPLACEMENTS = {
+    "--distance": "--measure value_zeroing:distance=DISTANCE",
+    "--product-dtype": "--measure value_zeroing:product_dtype=DTYPE",
+    "--align": "--aligner MODEL or METHOD:MODEL",
+    "--revision": "--model NAME@REVISION",
+    "--address": "--engine ray:ADDRESS",
+    "--task": "--prefix task=TASK",
+    "--prefix-language": "--prefix language=LANGUAGE",
+    "--timestamps": "--prefix timestamps=true",
+    "--translation": "it as a column of a manifest",
+}
+
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Format help for at most 100 columns; keep the lines of descriptions and examples."""
@@ -130,8 +145,8 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, **options: Any):
         self.parsed_values: dict[str, object] = {}  # of options with one value, by destination
         super().__init__(**{"formatter_class": HelpFormatter, "allow_abbrev": False, **options})
-        self.register("action", None, _StoreOnce)
-        self.register("action", "store", _StoreOnce)
+        self.register("action", None, StoreOnce)
+        self.register("action", "store", StoreOnce)
         self.add_argument(
             "--config", metavar="FILE", help="TOML file with options; the command line wins"
         )
@@ -180,6 +195,9 @@ class CommandParser(argparse.ArgumentParser):
         end = arguments.index("--") if "--" in arguments else len(arguments)
         arguments[end:end] = config_arguments
         options, unknown = super().parse_known_args(arguments, namespace)
+        for name in (argument.partition("=")[0] for argument in unknown):
+            if name in _REPLACEMENTS:
+                self.error(f"{name} is no option any more: write {_REPLACEMENTS[name]}")
         paths = getattr(options, "paths", None)
         if paths:  # the short form of --clips
             has_config_clips = "--clips" in config_arguments
@@ -198,7 +216,9 @@ class _HelpAll(argparse.Action):
         parser.exit()
 
 
-class _StoreOnce(argparse._StoreAction):
+class StoreOnce(argparse._StoreAction):
+    """Store an option's value; an option given twice is an error."""
+
     def __call__(
         self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
     ) -> None:

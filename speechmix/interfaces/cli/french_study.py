@@ -49,9 +49,6 @@ def add_mining_options(command: argparse._ActionsContainer) -> None:
         default="lexicon",
         help="lexicon (default), spacy:MODEL, or a custom MODULE:FUNCTION",
     )
-    command.add_argument(
-        "--lexicon", metavar="FILE", help="a custom lexicon (.tsv; default: Lexique)"
-    )
 
 
 def add_selection_options(command: argparse._ActionsContainer) -> None:
@@ -139,7 +136,7 @@ def add_commands(commands: Subparsers) -> None:
         help="make the clips from a corpus that `speechmix mine` takes, such as a Common Voice "
         "release folder",
     )
-    add_model_option(study, required=False, note=" (default: the bundled models)")
+    add_model_option(study, required=False, note=" (default: bundled)")
     add_twin_options(study, default=len(SEEDS), note="; a conclusion needs 5")
     add_seed_option(study, note=", and --sample and the selection")
     add_twin_clips_option(study, default=TWIN_CLIPS)
@@ -183,7 +180,6 @@ def add_commands(commands: Subparsers) -> None:
     )
     add_explain_option(study, default=None)
     add_pool_options(study)
-    study.add_argument("--verbose", action="store_true", help="print a line per clip")
 
 
 def _study(options: argparse.Namespace) -> int:
@@ -196,7 +192,6 @@ def _study(options: argparse.Namespace) -> int:
         "sample": options.sample,
         "seed": options.seed or 0,
         "parser": options.parser,
-        "lexicon": options.lexicon,
     }
     french_study(
         **select_arguments(french_study, options),

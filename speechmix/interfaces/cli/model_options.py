@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
 from ...evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
 from ...files.json_files import JsonObject
+from ...inputs.clips.clip import TASKS
 from .command_parser import Subparsers
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ OptionContainer = argparse._ActionsContainer
 
 def add_model_option(command: OptionContainer, *, required: bool = True, note: str = "") -> None:
     """Add `--model`, which may be repeated."""
-    help_text = f"hub id, folder or bundled:NAME; may be repeated{note}"
+    help_text = f"hub id[@REVISION], folder, bundled:NAME; repeatable{note}"
     command.add_argument("--model", action="append", required=required, help=help_text)
 
 
@@ -73,34 +75,52 @@ def select_only_model(options: argparse.Namespace) -> str:
     return source
 
 
+def split_revision(source: str) -> tuple[str, str | None]:
+    """Return the hub id and the revision of NAME@REVISION; an existing path has no revision.
+
+    Examples
+    --------
+    >>> split_revision("openai/whisper-small@main"), split_revision("openai/whisper-small")
+    (('openai/whisper-small', 'main'), ('openai/whisper-small', None))
+    """
+    name, at_sign, revision = source.rpartition("@")
+    return (name, revision) if at_sign and not Path(source).exists() else (source, None)
+
+
 def add_loading_options(command: OptionContainer, *, precision: bool = False) -> None:
-    """Add the device and the revision of models; with `precision` also their dtype."""
+    """Add the device of models; with `precision` also their dtype."""
     command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available)")
     if precision:
         command.add_argument("--dtype", help="precision of the weights (default: float32)")
-    command.add_argument("--revision", help="branch, tag or commit on the hub")
 
 
-def add_task_option(command: OptionContainer) -> None:
-    """Add the task in the decoder prefix of a Whisper."""
-    from ...inputs.clips.clip import TASKS
-
+def add_prefix_option(command: OptionContainer) -> None:
+    """Add the decoder prefix of a Whisper."""
     command.add_argument(
-        "--task", choices=TASKS, help="task token of a Whisper (default: transcribe)"
+        "--prefix",
+        type=_parse_prefix,
+        metavar="NAME=VALUE,...",
+        help="decoder prefix of a Whisper: task=translate, language=fr, timestamps=true",
     )
+
+
+def _parse_prefix(text: str) -> JsonObject:
+    """Parse the arguments of `Model.with_prefix`."""
+    values = {"task": TASKS, "language": (), "timestamps": ("true", "false")}
+    prefix: JsonObject = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        if name not in values or not value or (values[name] and value not in values[name]):
+            raise argparse.ArgumentTypeError(
+                f"expected task={' or task='.join(TASKS)}, language=CODE, timestamps=true; found {part!r}"
+            )
+        prefix[name] = value == "true" if name == "timestamps" else value
+    return prefix
 
 
 def add_prefix_options(command: OptionContainer) -> None:
     """Add the decoder prefix of a Whisper, and the prompt of an audio language model."""
-    add_task_option(command)
-    command.add_argument(
-        "--prefix-language",
-        metavar="LANGUAGE",
-        help="language token of a Whisper (default: the language of the clip)",
-    )
-    command.add_argument(
-        "--timestamps", action="store_true", help="let a Whisper generate timestamp tokens"
-    )
+    add_prefix_option(command)
     command.add_argument(
         "--prompt",
         metavar="TEXT",
@@ -139,16 +159,11 @@ def load_model(options: argparse.Namespace, source: str, **load_options: Any) ->
     from ...adapters.loading.load import load
 
     values = vars(options)
-    names = ("device", "dtype", "revision")
-    model = load(source, **{name: values[name] for name in names if name in values}, **load_options)
-    prefix_values = {
-        "task": values.get("task"),
-        "language": values.get("prefix_language"),
-        "timestamps": values.get("timestamps") or None,
-    }
-    prefix: JsonObject = {name: value for name, value in prefix_values.items() if value is not None}
-    model = model.with_prefix(**prefix) if prefix else model
-    texts = {name: values.get(name) for name in ("answer", "hotwords")}
+    name, revision = split_revision(source)
+    load_options |= {key: values[key] for key in ("device", "dtype") if key in values}
+    model = load(name, revision=revision, **load_options)
+    model = model.with_prefix(**values["prefix"]) if values.get("prefix") else model
+    texts = {option: values.get(option) for option in ("answer", "hotwords")}
     prompt, given = values.get("prompt"), {n: text for n, text in texts.items() if text is not None}
     return model if prompt is None and not given else model.with_prompt(prompt, **given)
 
@@ -164,7 +179,7 @@ def create_loaders(
 
     sources = list(sources)
     for source in sources:
-        check_model_source(source, vars(options).get("revision"))
+        check_model_source(*split_revision(source))
     loaders = [partial(load_model, options, source) for source in sources]
     twin_loaders = [  # the trained model of the same architecture has passed the self-check
         partial(loader, init="random", seed=seed, check=False)

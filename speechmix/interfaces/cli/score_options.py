@@ -22,6 +22,7 @@ from .model_options import (
     add_prefix_options,
     add_seed_option,
     add_twin_options,
+    split_revision,
 )
 
 if TYPE_CHECKING:
@@ -44,13 +45,11 @@ def add_pool_options(command: OptionContainer) -> None:
     add_workers_option(command)
     command.add_argument(
         "--engine",
-        choices=(_PROCESS, _RAY, _SLURM),
+        type=_parse_engine,
         default=_PROCESS,
-        help="this process (default), workers of a Ray cluster, or --workers tasks of Slurm",
-    )
-    command.add_argument(
-        "--address",
-        help="address of the Ray cluster: auto, HOST:PORT (default: RAY_ADDRESS, or this machine)",
+        metavar="ENGINE",
+        help="this process (default); ray: workers of a Ray cluster, ray:HOST:PORT of one with this "
+        "address (default: RAY_ADDRESS, or this machine); slurm: --workers tasks of Slurm",
     )
     command.add_argument(
         "--slurm",
@@ -60,6 +59,14 @@ def add_pool_options(command: OptionContainer) -> None:
         help="of each task: timeout_min (default: 240), mem_gb (8), cpus_per_task (2), gpus_per_node (0), "
         "slurm_partition, ...; may be repeated",
     )
+
+
+def _parse_engine(text: str) -> str:
+    if text not in (_PROCESS, _RAY, _SLURM) and not text.startswith(f"{_RAY}:"):
+        raise argparse.ArgumentTypeError(
+            f"expected process, ray, ray:HOST:PORT or slurm, found {text!r}"
+        )
+    return text
 
 
 def add_shard_option(command: OptionContainer) -> None:
@@ -87,14 +94,12 @@ def choose_executor(options: argparse.Namespace, sources: Sequence[str]) -> Exec
     from ...runs.executors.executor import InProcess
 
     worker_count = resolve_worker_count(options, sources)
-    if options.engine == _RAY:
+    if options.engine != _PROCESS:
         from ...runs.executors.ray_executor import RayExecutor
 
         if parse_shard(options).count > 1:
             raise InputError("--engine ray computes all shards: leave --shard out")
-        return RayExecutor(options.address)
-    if options.address is not None:
-        raise InputError("--address needs --engine ray")
+        return RayExecutor(options.engine.partition(":")[2] or None)
     if options.engine == _SLURM:
         from ...runs.executors.slurm_executor import SlurmExecutor
 
@@ -144,12 +149,15 @@ def resolve_worker_count(options: argparse.Namespace, sources: Sequence[str]) ->
         raise InputError(
             "--workers splits a run on one machine, --shard between machines: give one of them"
         )
-    if vars(options).get("engine") == _RAY:
+    if vars(options).get("engine", _PROCESS) != _PROCESS:
         raise InputError(
             "--workers splits a run on one machine, --engine ray on a cluster: give one of them"
         )
     if options.workers == "auto":
-        return plan_workers(sources, device=options.device, revision=vars(options).get("revision"))
+        return min(
+            plan_workers([name], device=options.device, revision=revision)
+            for name, revision in map(split_revision, sources)
+        )
     if not (options.workers.isascii() and options.workers.isdigit() and int(options.workers)):
         raise InputError(f"--workers takes auto or a number from 1, found {options.workers!r}")
     return int(options.workers)
@@ -236,11 +244,9 @@ def collect_score_arguments(options: argparse.Namespace) -> JsonObject:
         "units": options.units,
         "heads": options.heads,
         "pooling": options.pooling,
-        "distance": options.distance,
         "rounding": options.rounding,
         "include": options.include or [],
         "targets": "target" if options.target_rows_only else None,
-        **({"product_dtype": options.product_dtype} if options.product_dtype else {}),
     }
 
 
@@ -259,23 +265,19 @@ def _add_measure_options(score: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--measure",
         action="append",
-        help="value_zeroing (default), attention, alti, ...; may be repeated",
+        help="value_zeroing (default), attention, alti, ...; may be repeated; options behind the "
+        "name: value_zeroing:distance=euclidean",
     )
     add_stack_option(group)
     group.add_argument(
         "--layer", type=int, action="append", help="only this layer, from 0; may be repeated"
     )
-    for option in ("units", "heads", "pooling", "distance", "rounding"):
+    for option in ("units", "heads", "pooling", "rounding"):
         values = AUDIO_UNITS if option == "units" else ALLOWED_VALUES[option]
         default = getattr(MixRequest, option)
         group.add_argument(
             f"--{option}", choices=values, default=default, help=f"default: {default}"
         )
-    group.add_argument(
-        "--product-dtype",
-        metavar="DTYPE",
-        help="bfloat16 (on a GPU also tf32): faster Value Zeroing, scores within 0.5 %%",
-    )
     group.add_argument(
         "--include",
         action="append",

@@ -17,7 +17,7 @@ from .score_options import add_shard_option, parse_shard
 
 _EXAMPLES = """all stages:
   speechmix mine cv-corpus-21.0-2025-03-14/fr --split test --out study
-  speechmix align study --align ctc --aligner jonatasgrosman/wav2vec2-large-xlsr-53-french
+  speechmix align study --aligner ctc:jonatasgrosman/wav2vec2-large-xlsr-53-french
   speechmix transcribe study --model openai/whisper-small
   speechmix select study --balance number
 A stopped stage continues when the command is given again. `speechmix status study` lists missing shards.

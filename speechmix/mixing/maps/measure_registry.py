@@ -436,8 +436,12 @@ def leading_measure(names: Iterable[str]) -> str:
     >>> leading_measure(["attention", "value_zeroing"]), leading_measure(["attention", "alti"])
     ('value_zeroing', 'alti')
     """
-    names = list(names)
-    return LEADING_MEASURE if LEADING_MEASURE in names else min(names, default="")
+    return min(names, key=lambda name: (_base_name(name) != LEADING_MEASURE, name), default="")
+
+
+def _base_name(measure: str) -> str:
+    """Name of a measure without its options."""
+    return measure.partition(":")[0]
 
 
 def find_facts(name: object) -> MeasureFacts | None:

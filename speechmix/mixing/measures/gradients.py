@@ -45,6 +45,7 @@ from .gradient_pass import (
     attribute_by_rescale_rule,
     replaced_states,
 )
+from .measure import check_choice
 
 if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack
@@ -73,6 +74,13 @@ def gradient_input(run: GradientPass, stack: str, units: Units) -> tuple[Tensor,
     """
     attributions = [(x * gradient).sum(dim=-1) for x, gradient in run.states_and_gradients(stack)]
     return _pool_attributions(attributions, units), {}
+
+
+def check_path_options(*, steps: int = 50, baseline: str = "mean") -> None:
+    """Raise `InputError` for an option that a measure with a baseline cannot have."""
+    check_choice("baseline", baseline, ("mean", "zero"))
+    if steps < 1:
+        raise InputError(f"steps should be a whole number of at least 1, found {steps}")
 
 
 def integrated_gradients(
@@ -124,7 +132,8 @@ def integrated_gradients(
             f"integrated gradients of the {stack} from baseline={baseline!r}, {steps} steps: the "
             "parts miss f(x) - f(x0) by "
             f"up to {missed:.0%} of their length; give more "
-            f"steps={', or baseline=mean' if baseline == 'zero' else ''}",
+            f"steps, as integrated_gradients:steps={4 * steps}"
+            f"{', or leave baseline=zero out' if baseline == 'zero' else ''}",
             stacklevel=2,
         )
     return scores, notes

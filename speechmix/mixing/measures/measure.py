@@ -104,16 +104,13 @@ def _describe_value(value: object, enclosing_functions: tuple[object, ...]) -> o
 
 
 # Options of the calling function that a measure's function can read, by scope. `batch_size` and
-# `product` (which does the matrix products, in product_dtype) do not change scores.
+# `product` (which does the matrix products) do not change scores.
 OPTIONS = {
-    "layer": ("distance", "heads", "engine", "product", "batch_size"),
-    "model": ("steps", "baseline"),
+    "layer": ("heads", "product", "batch_size"),
+    "model": (),
     "logit": (),
     "removal": ("samples", "seed"),
 }
-
-# Options of `mix` that decide the scores of those measures only that read them.
-MEASURE_SPECIFIC_OPTIONS = ("distance", "engine", "product_dtype", "objective", "steps", "baseline")
 
 
 MeasureFunction = Callable[..., Any]  # see `Measure` for what those of each scope get and return
@@ -159,6 +156,9 @@ class Measure(MeasureFacts):
         Of scope "logit": makes a `BlockReader` of (model, view, request, inputs, objectives, units)
         and the measure's own options, if contributions can be read from the attention blocks of
         one pass, which other measures may share.
+    check_options : callable, optional
+        Called with the given options of the measure's own, by keyword; raises `InputError` for one
+        that cannot be.
     values : mapping of str to object
         Options of the measure's own that differ from the defaults of its function.
     """
@@ -173,6 +173,7 @@ class Measure(MeasureFacts):
     )
     block_reader: Callable[..., BlockReader] | None = field(default=None, kw_only=True)
     is_builtin: bool = field(default=False, kw_only=True)
+    check_options: Callable[..., object] | None = field(default=None, kw_only=True)
     values: Mapping[str, object] = field(default_factory=dict, kw_only=True)
 
     @cached_property
@@ -182,19 +183,17 @@ class Measure(MeasureFacts):
         return tuple(name for name in keyword_names(self.function) if name in OPTIONS[self.scope])
 
     @cached_property
-    def options(self) -> tuple[str, ...]:
-        """Options of `mix` that decide this measure's scores, besides those that all measures
-        share."""
-        names = {"product": "product_dtype"}
-        shared = ("objective",) if self.objective else ()
-        return tuple(names.get(name, name) for name in self.takes if name != "batch_size") + shared
-
-    @cached_property
     def own_options(self) -> tuple[str, ...]:
         """The options that only this measure has: the other keyword arguments of its function."""
         return tuple(
             name for name in keyword_names(self.function) if name not in OPTIONS[self.scope]
         )
+
+    @cached_property
+    def option_values(self) -> dict[str, object]:
+        """The measure's own options with their values, defaults included."""
+        defaults = {name: self._option_default(name) for name in self.own_options}
+        return {**defaults, **self.values}
 
     def with_options(self, text: str) -> Measure:
         """Return the measure with options of its own, as "power=2,kind=max" has them.
@@ -220,7 +219,13 @@ class Measure(MeasureFacts):
         for name in values:
             self._option_default(name)
         name = f"{self.name}:{text}" if text else self.name
-        return replace(self, name=name, values={**self.values, **values})
+        measure = replace(self, name=name, values={**self.values, **values})
+        if measure.check_options is not None:
+            try:
+                measure.check_options(**measure.values)
+            except InputError as error:
+                raise InputError(f"{self.name}: {error}") from None
+        return measure
 
     def _option_default(self, option: str) -> object:
         if option not in self.own_options:
@@ -259,6 +264,12 @@ class Measure(MeasureFacts):
     def __call__(self, *args: object, **options: object) -> Any:
         """Call the function, with the values of the measure's own options."""
         return self.function(*args, **options, **self.values)
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise `InputError` unless an option has one of some values."""
+    if value not in choices:
+        raise InputError(f"{name} must be one of {choices}, found {value!r}")
 
 
 def keyword_names(function: Callable[..., object]) -> list[str]:

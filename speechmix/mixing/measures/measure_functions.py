@@ -34,10 +34,17 @@ from .attention_norm import (
 )
 from .chefer import chefer
 from .entropy_attention import entropy_attention
-from .gradients import deeplift, gradient_input, hta, hta_input, integrated_gradients
+from .gradients import (
+    check_path_options,
+    deeplift,
+    gradient_input,
+    hta,
+    hta_input,
+    integrated_gradients,
+)
 from .measure import OPTIONS, Measure, MeasureFunction, keyword_names
 from .random_baseline import random_baseline
-from .value_zeroing import value_zeroing, value_zeroing_share
+from .value_zeroing import check_value_zeroing_options, value_zeroing, value_zeroing_share
 
 
 def _build_builtin(name: str, function: MeasureFunction, **arguments: Any) -> Measure:
@@ -65,9 +72,17 @@ _FUNCTIONS: dict[str, MeasureFunction] = {
     "random": random_baseline,
 }
 
+_OPTION_CHECKS: dict[str, Callable[..., object]] = {
+    "value_zeroing": check_value_zeroing_options,
+    "value_zeroing_share": check_value_zeroing_options,
+    "integrated_gradients": check_path_options,
+    "deeplift": check_path_options,
+}
+
 # Those that give maps.
 MEASURES: dict[str, Measure] = {
-    name: _build_builtin(name, _FUNCTIONS[name]) for name in measure_names("layer", "model")
+    name: _build_builtin(name, _FUNCTIONS[name], check_options=_OPTION_CHECKS.get(name))
+    for name in measure_names("layer", "model")
 }
 
 # Those of scope "logit" and "removal". The packages that compute them add their functions, by

@@ -14,7 +14,7 @@ millionth has a strength of 1e-6 and not rounding noise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -171,3 +171,11 @@ STRENGTH = Measure(
     function=mixing_strength,
     is_builtin=True,
 )
+
+
+def choose_strength_measure(measures: Iterable[Measure]) -> Measure:
+    """Return the measure of mixing strengths, with the engine of the first measure that has one."""
+    engines = [
+        measure.option_values["engine"] for measure in measures if "engine" in measure.own_options
+    ]
+    return STRENGTH.with_values({"engine": engines[0]}) if engines else STRENGTH

@@ -1,6 +1,6 @@
 """One forward pass: the maps of the items that share it, every measure and stack at once.
 
-In: items, a `MixRequest`, a `Precision`. The blocks are handled while the pass runs, one at a time,
+In: items, a `MixRequest`, the precision of the states. The blocks are handled while the pass runs, one at a time,
 each measure pooled to words at once, so that the memory beyond the plain pass is about one layer's
 maps. Every block's mixing strength is computed with them. Out: `Maps`, one for each item. Measures
 that differentiate the whole model take a pass of their own behind it.
@@ -38,7 +38,7 @@ from ...adapters.capture.device_copy import inputs_to_device, to_host
 from ...adapters.capture.encoder_cache import store_encoder_states
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.layer_run import Block
-from ...adapters.delta_engine.matrix_products import MatrixProduct
+from ...adapters.delta_engine.matrix_products import MatrixProduct, resolve_product_dtype
 from ...adapters.generation.emission_paths import select_encoder_inputs
 from ...adapters.model import Model
 from ...errors import InputError
@@ -52,12 +52,12 @@ from ..maps.mixing_map import MixingMap
 from ..measures.gradient_pass import GradientPass
 from ..measures.measure import Measure, check_defined, mixing_between_layers
 from ..measures.measure_functions import find_measure
-from ..measures.mixing_strength import STRENGTH
+from ..measures.mixing_strength import choose_strength_measure
 from ..measures.objectives import resolve_objective
 from ..measures.unit_positions import Units
 from .batches import pad_batch, pair_batch_bytes, pair_batch_size, row_batch_size, split_into_groups
 from .item_view import Item, View, describe_unheard_text, resolve_layers, resolve_stacks
-from .request import MixRequest, ObjectiveOption, Precision, inference_context
+from .request import MixRequest, ObjectiveOption, inference_context, resolve_state_dtype
 from .view_kinds import make_view
 
 Key = tuple[str, str]  # measure and stack
@@ -173,7 +173,7 @@ def make_maps(
     provenance: JsonObject,
     layers: Mapping[str, tuple[int, ...]],
     measures: Sequence[Measure],
-    request: MixRequest,
+    device: torch.device,
 ) -> dict[tuple[str, str], MixingMap]:
     """Maps of the collected scores, with what is only known now: the position that predicts the
     deciding token."""
@@ -184,11 +184,7 @@ def make_maps(
         provenance["deciding_frame"] = view.prepared.deciding_frame
     maps = {}
     for measure in measures:
-        measure_provenance = (
-            {**provenance, "distance": request.distance}
-            if "distance" in measure.options
-            else provenance
-        )
+        measure_provenance = {**provenance, **_option_provenance(measure, device)}
         for stack, stack_layers in layers.items():
             strength = host_scores.strengths[stack]
             labels = (
@@ -201,6 +197,18 @@ def make_maps(
             )
             maps[measure.name, stack] = host_scores((measure.name, stack), _map_maker(labels))
     return maps
+
+
+def _option_provenance(measure: Measure, device: torch.device) -> JsonObject:
+    """How a measure's scores were computed, where that is an option of its own."""
+    options = measure.option_values
+    provenance: JsonObject = {
+        name: str(options[name]) for name in ("distance", "engine") if name in options
+    }
+    if product_name := options.get("product_dtype"):
+        product_dtype = resolve_product_dtype(str(product_name), device)
+        provenance["product_dtype"] = str(product_dtype).removeprefix("torch.")
+    return provenance
 
 
 def _map_maker(labels: MapLabels) -> Callable[[np.ndarray], MixingMap]:
@@ -226,9 +234,10 @@ def check_finite_map(mixing_map: MixingMap) -> MixingMap:
 
 
 def map_provenance(
-    model: Model, view: View, request: MixRequest, precision: Precision
+    model: Model, view: View, request: MixRequest, dtype: torch.dtype, *, engine: str = "delta"
 ) -> JsonObject:
-    """Provenance of a map, or of a decomposition."""
+    """Provenance of a map, or of a decomposition; `engine` is that of mixing strengths."""
+    dtype_name = str(dtype).removeprefix("torch.")
     return {
         "model": model.name,
         "family": model.family.name,
@@ -237,9 +246,9 @@ def map_provenance(
         "weights": model.fingerprint,
         **({"checkpoint": asdict(model.origin)} if model.origin else {}),
         **view.provenance(),
-        "dtype": str(precision.states).removeprefix("torch."),
-        "engine": request.engine,
-        "product_dtype": str(precision.products).removeprefix("torch."),
+        "dtype": dtype_name,
+        "engine": engine,
+        "product_dtype": dtype_name,
         **{name: getattr(request, name) for name in ("units", "pooling", "heads", "rounding")},
         "include": list(request.include),
         **({"between_layers": between} if (between := mixing_between_layers(model)) else {}),
@@ -249,7 +258,7 @@ def map_provenance(
 
 # From a prepared view, the units of its stacks as they are seen, and the precision: what is told of
 # each block.
-ObserverFactory = Callable[[View, Mapping[str, Units], Precision], Callable[[Block], None]]
+ObserverFactory = Callable[[View, Mapping[str, Units], torch.dtype], Callable[[Block], None]]
 
 
 def compute_maps(
@@ -257,8 +266,8 @@ def compute_maps(
     items: Sequence[Item],
     folders: Iterator[Path | None],
     request: MixRequest,
-    precision: Precision,
-    batch_size: int | str,
+    dtype: torch.dtype,
+    batch_size: int | str = "auto",
     make_observer: ObserverFactory | None = None,
 ) -> list[Maps]:
     """Maps of items that share a forward pass; each takes the next of the folders.
@@ -277,12 +286,14 @@ def compute_maps(
             if view.decides_at_frame or any(measure.objective for measure in measures)
             else tuple(layers)
         )
-    provenances = [map_provenance(model, view, request, precision) for view in views]
     item_units: list[dict[str, Units]] = [{} for _ in views]
     layer_measures = [measure for measure in measures if measure.scope == "layer"]
-    strength_measures = [STRENGTH] if any(not measure.objective for measure in measures) else []
+    strength_measure = choose_strength_measure(measures)
+    strength_measures = [strength_measure] if any(not each.objective for each in measures) else []
+    engine = str(strength_measure.option_values["engine"])
+    provenances = [map_provenance(model, view, request, dtype, engine=engine) for view in views]
     resources = {
-        "product": MatrixProduct(precision.products, model.weight_products),
+        "product": MatrixProduct(dtype, model.weight_products),
         "batch_size": batch_size,
         "bytes_of_pairs": pair_batch_bytes(model.device),
     }
@@ -293,8 +304,8 @@ def compute_maps(
 
         observer = None
         if make_observer is not None:
-            with inference_context(model, precision):
-                observer = make_observer(views[0], item_units[0], precision)
+            with inference_context(model, dtype):
+                observer = make_observer(views[0], item_units[0], dtype)
 
         def on_block(block: Block) -> None:
             with phase("maps"):
@@ -309,12 +320,12 @@ def compute_maps(
                     resources,
                 )
                 scores = {measure.name: tensor for measure, tensor in measure_scores}
-                strengths = scores.pop(STRENGTH.name)[:, 0] if strength_measures else None
+                strengths = scores.pop(strength_measure.name)[:, 0] if strength_measures else None
                 score_collections[block.clip].append(stack, scores, strengths)
             if observer is not None:
                 observer(block)
 
-        notes = run_forward(model, views, tuple(layers), on_block, request, precision)
+        notes = run_forward(model, views, tuple(layers), on_block, request, dtype)
         for provenance, note in zip(provenances, notes, strict=True):
             if note is not None:
                 provenance["unheard_text"] = note
@@ -326,7 +337,7 @@ def compute_maps(
         with phase("maps"):
             host_scores = copy_scores_to_host(score_collections)
             item_maps = [
-                make_maps(view, scores, provenance, layers, layer_measures, request)
+                make_maps(view, scores, provenance, layers, layer_measures, model.device)
                 for view, scores, provenance in zip(views, host_scores, provenances, strict=True)
             ]
     if len(layer_measures) < len(measures):
@@ -336,7 +347,7 @@ def compute_maps(
                 provenances[index],
                 layers,
                 request,
-                precision,
+                dtype,
                 [request.objective],
             )
             [maps] = compute_gradient_maps(
@@ -358,7 +369,7 @@ def run_forward(
     stacks: Sequence[str],
     on_block: Callable[[Block], None],
     request: MixRequest,
-    precision: Precision,
+    dtype: torch.dtype,
 ) -> list[str | None]:
     """Run the forward pass of the items together; their blocks are handled while it runs.
 
@@ -371,13 +382,13 @@ def run_forward(
     inputs = pad_batch(model, item_inputs)
     with (
         inference_context(
-            model, precision
+            model, dtype
         ),  # from here on the stacks are bound to the modules as they are now
         Capture([model.stacks[stack] for stack in stacks], on_block, layers=request.layers),
         phase("forward"),
     ):
         output = model.family.run(
-            model.base, inputs_to_device(inputs, model.device, precision.states), tuple(stacks)
+            model.base, inputs_to_device(inputs, model.device, dtype), tuple(stacks)
         )
         notes = [
             describe_unheard_text(model, view, output, row, stacks)
@@ -429,7 +440,7 @@ def compute_gradient_maps(
     provenance: Mapping[str, Json],
     layers: Mapping[str, tuple[int, ...]],
     request: MixRequest,
-    precision: Precision,
+    dtype: torch.dtype,
     objectives: Sequence[ObjectiveOption],
     strengths: Mapping[str, np.ndarray] | None = None,
 ) -> list[dict[tuple[str, str], MixingMap]]:
@@ -442,8 +453,8 @@ def compute_gradient_maps(
         measure for measure in map(find_measure, request.measures) if measure.scope == "model"
     ]
     labelled_scores: list[dict[tuple[str, str], tuple[Tensor, MapLabels]]] = []
-    with inference_context(model, precision):
-        inputs = inputs_to_device(view.prepared.inputs, model.device, precision.states)
+    with inference_context(model, dtype):
+        inputs = inputs_to_device(view.prepared.inputs, model.device, dtype)
         if any(measure.objective for measure in measures):
             resolved_objectives = [
                 resolve_objective(option, model, view.item, view.prepared) for option in objectives
@@ -512,7 +523,7 @@ def mix_objectives(
     decide scores. Errors as in `mix`.
     """
     request = MixRequest.of({**options, "measures": measure})
-    precision, view = Precision.of(model, request), make_view(model, item, request)
+    dtype, view = resolve_state_dtype(model, request), make_view(model, item, request)
     layers = resolve_layers(model, resolve_stacks(model, [view], request), request)
     for stack in layers:
         check_defined(find_measure(measure), model.stacks[stack])
@@ -523,13 +534,13 @@ def mix_objectives(
         if block.stack.name not in units:
             units[block.stack.name] = view.units(block)
 
-    run_forward(model, [view], tuple(layers), on_block, request, precision)
+    run_forward(model, [view], tuple(layers), on_block, request, dtype)
     gradient_arguments = (
         units,
-        map_provenance(model, view, request, precision),
+        map_provenance(model, view, request, dtype),
         layers,
         request,
-        precision,
+        dtype,
     )
     maps = []
     for objective_group in split_into_groups(objectives, _OBJECTIVES_PER_PASS):

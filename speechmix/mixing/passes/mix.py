@@ -21,7 +21,6 @@ from ...adapters.model import Model
 from ...adapters.transformers_types import Inputs
 from ...errors import AlignmentError, InputError, SpeechmixError
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.segments import SegmentOption
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.spans import Span
 from ..maps.map_files import map_folders
@@ -29,9 +28,17 @@ from ..maps.map_set import Maps
 from .batches import clips_per_pass, prefetch_inputs, split_batch, split_into_groups
 from .forward_pass import compute_maps
 from .item_view import Item
-from .request import MixRequest, ObjectiveOption, Precision, Targets, as_unique_tuple, segment_item
+from .request import (
+    MixRequest,
+    ObjectiveOption,
+    Targets,
+    as_unique_tuple,
+    resolve_state_dtype,
+    without_former_options,
+)
 
 
+@without_former_options
 def mix(
     model: Model,
     clip: Clip | Sentence | str | Inputs | Iterable[Clip | Sentence | str],
@@ -43,22 +50,13 @@ def mix(
     spans: Sequence[Span | tuple[int, int]] | None = None,
     targets: int | Targets | None = None,
     pooling: str = "mean",
-    distance: str = "cosine",
     heads: str = "mean",
     rounding: str = "disjoint",
     include: Sequence[str] = (),
     dtype: str | torch.dtype | None = None,
-    engine: str = "delta",
-    product_dtype: str | torch.dtype | None = None,
     objective: ObjectiveOption = "auto",
-    steps: int = 50,
-    baseline: str = "mean",
-    prompt: str | None = None,
-    answer: str | None = None,
-    batch_size: int | str = "auto",
     clips_at_once: int | str = "auto",
     window: tuple[float, float] | None = None,
-    segments: SegmentOption | None = None,
     out: str | PathLike[str] | None = None,
     progress: bool = False,
 ) -> Maps | list[Maps | None]:
@@ -75,7 +73,9 @@ def mix(
         a list; padding that an attention mask leaves out is no unit.
     measures : str or sequence of str
         Names in `speechmix.mixing.measures.MEASURES`; `speechmix.register_measure` adds one. Options
-        that a measure has for itself stand behind its name, as in "alti:order=2".
+        of a measure stand behind its name: "alti:order=2",
+        "value_zeroing:distance=euclidean,engine=replay", "integrated_gradients:steps=200". That is
+        the measure's name in the result, so that one call can compute several forms of a measure.
     stacks : str or sequence of str, optional
         "encoder", "decoder", "cross"; by default all that the model and its inputs have.
     layers : sequence of int, optional
@@ -98,8 +98,6 @@ def mix(
         word (and the one that decides its spelling, with a foil). Much cheaper than the whole map.
     pooling : {"mean", "max"}
         Over the frames of a word.
-    distance : {"cosine", "euclidean", "manhattan", "correlation", "unit_euclidean", "unit_manhattan"}
-        Of Value Zeroing.
     heads : {"mean", "each"}
         "each" gives a map per head; for Value Zeroing it zeroes that head alone.
     rounding : {"disjoint", "paper"}
@@ -112,15 +110,6 @@ def mix(
         Precision of the states, float32 or float64; by default the model's own, float32 for a
         half-precision model. A half-precision model can be asked to run in its own, with a warning:
         scores are then hardly more than noise.
-    engine : {"delta", "replay"}
-        How Value Zeroing is computed: by carrying the change through the layer, or by running the
-        layer's modules again on the changed rows (slower, and less exact at the same precision;
-        used by itself for a registered architecture whose layers are not described).
-    product_dtype : str or torch.dtype, optional
-        Precision of the delta engine's products with the feed-forward matrices alone: "bfloat16"
-        (scores then within about 5e-3, relatively), on a GPU also "tf32"; that of the states by
-        default. Where a processor only emulates the type, float32 is used, with a warning; the
-        provenance of a map (`product_dtype`) says what was used.
     objective : str, tuple or callable
         The number that gradient measures explain; their maps have one row, the target. "logit",
         "probability" (of the target's token), "log_probability" (of all its tokens; of a CTC
@@ -132,21 +121,6 @@ def mix(
         that it gives, or for ("label",), or ("label", "label") for a contrast. For prepared inputs:
         (position, token id), (position, token id, foil's id), or a function of the model's output
         (a batch of one) that returns a scalar.
-    steps : int
-        Of integrated gradients.
-    baseline : {"mean", "zero"}
-        Of integrated gradients and DeepLift: every position at the mean of the states, or zeros,
-        from where a layer norm makes nearly all of the change within the first thousandth of the
-        path, so that no sum over steps is complete.
-    prompt : str, optional
-        What an audio language model is asked about the clip (`Model.with_prompt`). By default it is
-        asked to transcribe, and its decoder is fed the clip's text, if it has one.
-    answer : str, optional
-        What its decoder is fed as the answer to the prompt; by default the model writes its answer
-        itself (greedy).
-    batch_size : int or "auto"
-        (Target position, source) pairs handled at once, about; "auto" takes what fits 32 MiB, on a
-        GPU a quarter of what is free.
     clips_at_once : int or "auto"
         Of several clips, how many share a forward pass. "auto": some on a GPU, if padding changes
         nothing for the model (Whisper; wav2vec 2.0 with layer norm in its front end, as XLSR has;
@@ -154,9 +128,6 @@ def mix(
     window : (start, end), optional
         With units="frame", only the frames within these seconds, and no padding as one unit:
         ``window=(0, 30)`` makes a unit of each of Whisper's 1,500 frames.
-    segments : float or {"voice", "frames"}, optional
-        Segments of the sound in place of a clip's words (`speechmix.segment_clip`); the padding of a
-        fixed window is one more unit.
     out : path, optional
         Folder to write the maps to while they are computed, one file a map, as `MixingMap.save`
         does; the maps returned then read their scores from there. For maps larger than memory. Each
@@ -186,8 +157,6 @@ def mix(
     >>> maps["value_zeroing", "encoder"].scores.shape
     (2, 2, 2)
     """
-    if prompt is not None or answer is not None:
-        model = model.with_prompt(prompt, answer=answer)
     request = MixRequest(
         measures=as_unique_tuple(measures) or (),
         stacks=as_unique_tuple(stacks),
@@ -196,32 +165,21 @@ def mix(
         spans=spans,
         targets=as_unique_tuple(targets) if isinstance(targets, int) else targets,
         pooling=pooling,
-        distance=distance,
         heads=heads,
         rounding=rounding,
         include=as_unique_tuple(include) or (),
         dtype=dtype,
-        engine=engine,
-        product_dtype=product_dtype,
         objective=objective,
-        steps=steps,
-        baseline=baseline,
         window=window,
     )
-    for name, number in (("batch_size", batch_size), ("clips_at_once", clips_at_once)):
-        if number != "auto" and not (isinstance(number, int) and number >= 1):
-            raise InputError(
-                f"{name} should be a whole number of at least 1, or 'auto'; found {number!r}"
-            )
+    if clips_at_once != "auto" and not (isinstance(clips_at_once, int) and clips_at_once >= 1):
+        raise InputError(
+            "clips_at_once should be a whole number of at least 1, or 'auto'; found "
+            f"{clips_at_once!r}"
+        )
     compute_group = partial(
-        compute_maps,
-        model,
-        request=request,
-        precision=Precision.of(model, request),
-        batch_size=batch_size,
+        compute_maps, model, request=request, dtype=resolve_state_dtype(model, request)
     )
-    if isinstance(clip, (Mapping, Clip, Sentence, str)):
-        clip = segment_item(model, clip, segments)
     if isinstance(clip, Mapping):
         rows = split_batch(clip)
         folders = map_folders(out, rows)
@@ -233,14 +191,11 @@ def mix(
         raise InputError(
             f"expected a clip, a text, prepared inputs or several of them, found {clip!r:.80}"
         )
-    if segments is not None:
-        clip = [segment_item(model, item, segments) for item in clip]
     group_size = clips_per_pass(model) if clips_at_once == "auto" else int(clips_at_once)
     results = mix_items(
         model,
         clip,
         request,
-        batch_size=batch_size,
         group_size=group_size,
         out=out,
         progress=progress,
@@ -253,20 +208,21 @@ def mix_items(
     items: Iterable[Clip | Sentence | str],
     request: MixRequest,
     *,
-    batch_size: int | str,
     group_size: int,
+    batch_size: int | str = "auto",
     out: str | PathLike[str] | None = None,
     progress: bool = False,
 ) -> list[tuple[Clip | Sentence | str, Maps | SpeechmixError]]:
     """Each of several items with its maps, or with the error why it cannot be used. Items are read
-    ahead, and at most `group_size` share a pass."""
+    ahead, and at most `group_size` share a pass; `batch_size` (target position, source) pairs are
+    handled at once, as many as fit the memory by default."""
     if progress or out is not None:
         items = list(items)
     compute_group = partial(
         compute_maps,
         model,
         request=request,
-        precision=Precision.of(model, request),
+        dtype=resolve_state_dtype(model, request),
         batch_size=batch_size,
     )
     folders = map_folders(out, items if isinstance(items, Sequence) else ())
@@ -296,7 +252,7 @@ def _warn_of_errors(
         raise errors[0][1]
     for item, error in errors:
         name = item.name if isinstance(item, Clip) else f"{item!s:.40}"
-        warnings.warn(f"no maps of {name}, which is None in the list: {error}", stacklevel=3)
+        warnings.warn(f"no maps of {name}, which is None in the list: {error}", stacklevel=4)
     return [None if isinstance(result, SpeechmixError) else result for _, result in results]
 
 

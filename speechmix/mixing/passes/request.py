@@ -19,13 +19,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import torch
 
 from ...adapters.capture.forward_pass import use_attention
 from ...adapters.capture.module_access import resolve_dtype
-from ...adapters.delta_engine.matrix_products import TF32, supported_product_dtype
 from ...adapters.model import Model
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
@@ -46,7 +46,7 @@ from ...inputs.words.spans import (
 from ...inputs.words.timed_words import Word
 from ...inputs.words.unit_tiers import PHONE, TIER_UNITS, unit_owners
 from ..maps.measure_registry import STACKS, check_gives_maps, measure_facts, measure_names
-from ..maps.numerics import DISTANCES
+from ..measures.measure_functions import find_measure
 
 if TYPE_CHECKING:
     import torch
@@ -63,13 +63,43 @@ OBJECTIVES = ("auto", "logit", "probability", "log_probability", "contrast", "ct
 ALLOWED_VALUES: dict[str, tuple[str, ...]] = {
     "units": tuple(dict.fromkeys(AUDIO_UNITS + TEXT_UNITS)),
     "pooling": POOLING_METHODS,
-    "distance": tuple(DISTANCES),
     "heads": ("mean", "each"),
     "rounding": ROUNDING_RULES,
     "include": CONTEXT_KINDS,
-    "engine": ("delta", "replay"),
     "objective": OBJECTIVES,
-    "baseline": ("mean", "zero"),
+}
+
+# Runs store these, too: options that stand behind a measure's name today, with their defaults. Maps
+# by other values are known by the measure's name.
+_STORED_DEFAULTS = {
+    "distance": "cosine",
+    "engine": "delta",
+    "product_dtype": None,
+    "steps": 50,
+    "baseline": "mean",
+}
+_STORED_ORDER = (
+    *("measures", "stacks", "layers", "units", "spans", "targets", "pooling", "distance", "heads"),
+    *("rounding", "include", "dtype", "engine", "product_dtype", "objective", "steps", "baseline"),
+    "window",
+)
+# Options that decide the maps of those measures only that read them.
+MEASURE_SPECIFIC_OPTIONS = (*_STORED_DEFAULTS, "objective")
+
+# What replaces a former option of `mix`.
+_REPLACEMENTS = {
+    "distance": "write it behind the measure's name: measures='value_zeroing:distance={value}'",
+    "engine": "write it behind the measure's name: measures='value_zeroing:engine={value}'",
+    "product_dtype": "write it behind the measure's name: "
+    "measures='value_zeroing:product_dtype={value}'",
+    "steps": "write it behind the measure's name: measures='integrated_gradients:steps={value}'",
+    "baseline": "write it behind the measure's name: "
+    "measures='integrated_gradients:baseline={value}'",
+    "prompt": "give the model its prompt: mix(model.with_prompt({value!r}), clip)",
+    "answer": "give the model its answer: mix(model.with_prompt(prompt, answer={value!r}), clip)",
+    "segments": "divide the clip first: mix(model, speechmix.segment_clip(clip, {value!r}))",
+    "batch_size": "leave it out, because pairs are computed in batches that fit the memory; "
+    "clips_at_once is the number of clips that share a forward pass",
 }
 
 Targets = str | Sequence[int] | Mapping[str, Sequence[int]]
@@ -91,16 +121,11 @@ class MixRequest:
     spans: Sequence[SpanRequest] | None = None
     targets: Targets | None = None
     pooling: str = "mean"
-    distance: str = "cosine"
     heads: str = "mean"
     rounding: str = "disjoint"
     include: tuple[str, ...] = ()
     dtype: str | torch.dtype | None = None
-    engine: str = "delta"
-    product_dtype: str | torch.dtype | None = None
     objective: ObjectiveOption = "auto"
-    steps: int = 50
-    baseline: str = "mean"
     window: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
@@ -110,6 +135,7 @@ class MixRequest:
     def of(cls, options: Mapping[str, Any]) -> MixRequest:
         """Request of options as `mix` takes them: one measure, stack, layer or target needs no
         list."""
+        refuse_former_options(options)
         normalized_options = dict(options)
         for name in options.keys() & {"measures", "stacks", "layers", "include"}:
             normalized_options[name] = as_unique_tuple(options[name])
@@ -123,6 +149,7 @@ class MixRequest:
 
         A function is an InputError, because it cannot be compared with that of an earlier start.
         """
+        refuse_former_options(options)
         option_names = [option.name for option in fields(cls)]
         unknown_options = set(options) - set(option_names)
         if unknown_options:
@@ -146,10 +173,48 @@ class MixRequest:
     def described(self) -> JsonObject:
         """The options as JSON knows them, to be stored and compared: lists for sequences, names for
         torch's types."""
+        values = {**self.options, **_STORED_DEFAULTS}
         description: JsonObject = json.loads(
-            json.dumps({name: _as_json(value) for name, value in self.options.items()}, default=str)
+            json.dumps({name: _as_json(values[name]) for name in _STORED_ORDER}, default=str)
         )
         return description
+
+    @classmethod
+    def read_stored(cls, description: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        """Return some options of a run as `mix` takes them; InputError if its maps are of options
+        that a measure has behind its name today."""
+        for name, default in _STORED_DEFAULTS.items():
+            if description.get(name, default) != default:
+                raise InputError(
+                    f"the run has {name}={description[name]!r}, as earlier versions took it: score "
+                    f"again; {_REPLACEMENTS[name].format(value=description[name])}"
+                )
+        return {name: description[name] for name in names if name in description}
+
+
+def refuse_former_options(options: Mapping[str, object]) -> None:
+    """Raise `InputError` for an option that `mix` no longer has; it says what to write instead."""
+    for name, replacement in _REPLACEMENTS.items():
+        if name in options:
+            value = options[name]
+            raise InputError(
+                f"mix has no option {name} any more: {replacement.format(value=value)}"
+            )
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def without_former_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function with options of `mix`: a former one is an error that says the new form."""
+
+    @wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> R:
+        refuse_former_options(options)
+        return function(*args, **options)
+
+    return checked
 
 
 def as_unique_tuple(value: Any) -> tuple[Any, ...] | None:
@@ -176,11 +241,8 @@ def _check_request(request: MixRequest) -> None:
         facts = measure_facts(name)
         if request.heads == "each" and facts.no_heads:
             raise InputError(f"{name} has no form per head{facts.no_heads}")
+        find_measure(name)  # an error for an option behind its name that it does not have
     _check_objective(request.objective)
-    if not (isinstance(request.steps, int) and request.steps >= 1):
-        raise InputError(f"steps should be a whole number of at least 1, found {request.steps!r}")
-    if request.distance not in DISTANCES:
-        raise InputError(f"distance must be one of {sorted(DISTANCES)}, found {request.distance!r}")
     unknown_spans = set(request.include) - set(CONTEXT_KINDS)
     if unknown_spans:
         raise InputError(f"include takes 'silence' and 'padding', found {sorted(unknown_spans)}")
@@ -188,15 +250,11 @@ def _check_request(request: MixRequest) -> None:
         raise InputError(
             f"targets is by stack, {', '.join(STACKS)}; found {sorted(request.targets)}"
         )
-    for name in ("heads", "units", "engine", "rounding", "baseline", "pooling"):
+    for name in ("heads", "units", "rounding", "pooling"):
         if getattr(request, name) not in ALLOWED_VALUES[name]:
             raise InputError(
                 f"{name} must be one of {ALLOWED_VALUES[name]}, found {getattr(request, name)!r}"
             )
-    if request.product_dtype is not None and request.engine != "delta":
-        raise InputError(
-            "product_dtype belongs to engine='delta'; leave it out with engine='replay'"
-        )
     window = request.window
     if window is not None and (
         request.units != "frame" or len(window) != 2 or not window[0] < window[1]
@@ -373,42 +431,29 @@ def _check_overlap(spans: Sequence[Span]) -> None:
                 )
 
 
-class Precision(NamedTuple):
-    """Types of numbers: of the states, and of the delta engine's products."""
-
-    states: torch.dtype
-    products: torch.dtype | str
-
-    @classmethod
-    def of(cls, model: Model, request: MixRequest) -> Precision:
-        """Float32 or better by default: scores are small differences of states, which half
-        precision rounds away."""
-        states, products = model.state_dtype, request.product_dtype
-        if request.dtype is not None:
-            states = resolve_dtype(request.dtype)
-            if states.itemsize < 4:
-                warnings.warn(
-                    f"scores are computed on {states} states: expect relative errors of tens of "
-                    "percent, and small scores "
-                    "to be noise; product_dtype='bfloat16' is as fast and keeps errors below 1 %",
-                    stacklevel=3,
-                )
-        if products == TF32 and model.device.type != "cuda":
-            raise InputError(
-                f"product_dtype='tf32' is for CUDA devices; {model.name} is on {model.device}"
-            )
-        if products is None or products == TF32:
-            return cls(states, products or states)
-        return cls(states, supported_product_dtype(resolve_dtype(products), model.device))
+def resolve_state_dtype(model: Model, request: MixRequest) -> torch.dtype:
+    """Precision of the states: float32 or better by default, because scores are small differences
+    of states, which half precision rounds away."""
+    if request.dtype is None:
+        return model.state_dtype
+    dtype = resolve_dtype(request.dtype)
+    if dtype.itemsize < 4:
+        warnings.warn(
+            f"scores are computed on {dtype} states: expect relative errors of tens of percent, and "
+            "small scores to be noise; measures='value_zeroing:product_dtype=bfloat16' is as fast "
+            "and keeps errors below 1 %",
+            stacklevel=4,
+        )
+    return dtype
 
 
 @contextmanager
-def inference_context(model: Model, precision: Precision) -> Iterator[None]:
+def inference_context(model: Model, dtype: torch.dtype) -> Iterator[None]:
     """Run a model unchanged while the block lasts: its own weights in this precision, no gradients,
     no random number taken from the caller."""
     with (
         torch.inference_mode(False),  # a caller's, in which nothing could be differentiated
-        model.in_use(precision.states),
+        model.in_use(dtype),
         torch.no_grad(),
         use_attention(model.module, model.readable_attention),
     ):

@@ -414,7 +414,7 @@ class RayExecutor(BlockExecutor):
                 ray.init(address=address, **options)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise InputError(
-                    f"no Ray at {address} ({error}): start it, or say with --address where it is"
+                    f"no Ray at {address} ({error}): start it, or say where it is, --engine ray:HOST:PORT"
                 ) from error
         context = ray.data.DataContext.get_current()
         former = context.enable_progress_bars, context.print_on_execution_start

@@ -18,11 +18,10 @@ from ...inputs.clips.clip import Clip
 from ...mixing.maps.map_files import labels_to_text
 from ...mixing.maps.map_set import Maps
 from ...mixing.maps.mixing_map import MixingMap
-from ...mixing.measures.measure import MEASURE_SPECIFIC_OPTIONS
 from ...mixing.measures.measure_functions import find_measure
 from ...mixing.measures.mixing_strength import REVISION as STRENGTH_REVISION
-from ...mixing.passes.mix import mix_items, mix_one
-from ...mixing.passes.request import MixRequest
+from ...mixing.passes.mix import mix_items
+from ...mixing.passes.request import MEASURE_SPECIFIC_OPTIONS, MixRequest
 from ..progress import OutOfMemory, memory_errors_named
 from ..results.map_files import MAPS, is_stored_in_shards, list_map_rows, score_digests, tensor_name
 from ..results.result_store import Key, Results
@@ -42,7 +41,6 @@ class MapOptions:
     """
 
     mix_request: MixRequest
-    batch_size: int | str = "auto"
     as_rows: bool = False
     dtype: str | None = None
 
@@ -77,7 +75,8 @@ class ModelMaps:
     def _measure_key(self, name: str) -> str:
         """Hash of what decides the maps of one measure but the clip."""
         described, measure = self.mix_request.described(), find_measure(name)
-        unread = {"measures", *MEASURE_SPECIFIC_OPTIONS} - set(measure.options)
+        read = {*measure.own_options, *(("objective",) if measure.objective else ())}
+        unread = {"measures", *MEASURE_SPECIFIC_OPTIONS} - read
         options = {option: described[option] for option in described if option not in unread}
         facts: dict[str, object] = {
             "weights": self.model.fingerprint,
@@ -187,7 +186,7 @@ def store_maps(
         snapshots = [item_snapshot(items[index]) for index in indices]
         mix_request = replace(maps.mix_request, measures=missing)
         some = [items[index].clip for index in indices]
-        all_maps = _compute_batch(maps.model, some, mix_request, maps.options.batch_size)
+        all_maps = _compute_batch(maps.model, some, mix_request)
         for index, snapshot, new_maps in zip(indices, snapshots, all_maps, strict=True):
             computed[index] = _store_if_unchanged(results, maps, items[index], snapshot, new_maps)
     return computed
@@ -261,27 +260,25 @@ def _row_labels(by_measure: Mapping[tuple[str, str], MixingMap], key: Key, maps:
 
 
 def _compute_batch(
-    model: Model, clips: list[Clip], mix_request: MixRequest, batch_size: int | str
+    model: Model, clips: list[Clip], mix_request: MixRequest
 ) -> list[Maps | SpeechmixError]:
     """Maps of clips in one forward pass; if it fails one by one, where memory ran out in smaller batches."""
     try:
         with memory_errors_named():
-            results = mix_items(
-                model, clips, mix_request, batch_size=batch_size, group_size=len(clips)
-            )
+            results = mix_items(model, clips, mix_request, group_size=len(clips))
         return [result for _, result in results]
     except SpeechmixError:  # out of memory, or they do not go together
-        return [_mix_or_error(model, clip, mix_request, batch_size) for clip in clips]
+        return [_mix_or_error(model, clip, mix_request) for clip in clips]
 
 
-def _mix_or_error(
-    model: Model, clip: Clip, mix_request: MixRequest, batch_size: int | str
-) -> Maps | SpeechmixError:
-    few_pairs = _MAX_CELLS if isinstance(batch_size, str) else min(batch_size, _MAX_CELLS)
-    for pairs in (batch_size, few_pairs):
+def _mix_or_error(model: Model, clip: Clip, mix_request: MixRequest) -> Maps | SpeechmixError:
+    for batch_size in ("auto", _MAX_CELLS):
         try:
             with memory_errors_named():
-                return mix_one(model, clip, batch_size=pairs, **mix_request.options)
+                [(_, result)] = mix_items(
+                    model, [clip], mix_request, batch_size=batch_size, group_size=1
+                )
+            return result
         except OutOfMemory as error:
             failure: SpeechmixError = error
         except SpeechmixError as error:
