@@ -4,7 +4,7 @@ PYTHON ?= python3
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
-.PHONY: env demo test soak lint bench docs notebooks clean
+.PHONY: env demo test soak lint bench docs notebooks dist clean
 
 env: .venv/.ready
 
@@ -48,5 +48,18 @@ notebooks: env
 	$(BIN)/python recipes/notebooks/execute.py
 	$(BIN)/python docs/hooks/examples.py
 
+dist: env  # both archives, checked; each is installed into an environment of its own, and used (docs/release.md)
+	rm -rf dist .venv-dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m twine check --strict dist/*
+	test -z "$$(find dist -name '*.whl' -size +8191k)" || { echo 'the wheel has 8 MiB or more' >&2; exit 1; }
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	cd dist && ../.venv-dist/bin/speechmix check --model bundled:tiny-french-whisper
+	.venv-dist/bin/python -m pip uninstall --quiet --yes speechmix-toolkit
+	.venv-dist/bin/python -m pip install --quiet --no-deps dist/*.tar.gz
+	cd dist && ../.venv-dist/bin/speechmix score bundled:clips --model bundled:tiny-french-whisper --figures 0 --out run
+	rm -rf .venv-dist dist/run
+
 clean:
-	rm -rf .venv .venv-newest runs
+	rm -rf .venv .venv-newest .venv-dist dist runs

@@ -10,7 +10,7 @@ cue in each stack, and writes one page:
 
 With a corpus, such as a Common Voice release, the study makes the clips first. It finds the pairs in
 the sentences, aligns the words, transcribes with every model, and keeps the pairs that all models
-spell correctly; see `speechmix mine --help`. A study that was stopped goes on. The data set is in
+spell correctly; see `speechmix study mine --help`. A study that was stopped goes on. The data set is in
 `corpus/examples` in the folder of `--out`:
 
     python recipes/french_homophony.py --corpus cv-corpus-21.0-2025-03-14/fr --split test \\

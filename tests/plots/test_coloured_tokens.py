@@ -3,6 +3,7 @@ everybody read."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.composition import compose
+from speechmix.mixing.maps.map_set import Maps
 from speechmix.mixing.maps.mixing_map import MixingMap
 from speechmix.reporting.plots.coloured_tokens import coloured_tokens
 from tests.reports.chromium import EXECUTABLE, Browser
@@ -50,12 +52,17 @@ class TestRows:
             (None, {"target": 2}, 1),
             (None, {"target": None}, 3),
             (0, {}, 0),
+            (None, {"target": 2, "masked": True}, 0),
             ("chats", {}, 1),
             ("</s>", {}, 4),
         ],
     )
     def test_the_row_that_is_shown_first(self, row, told, expected):
-        assert coloured_tokens(synthetic(**told), row=row).row == expected
+        mixing_map = synthetic(**told)
+        if told.get("masked"):
+            units = (Span(0, 1, "[MASK]", "word", 0), *WRITTEN[1:])
+            mixing_map = dataclasses.replace(mixing_map, targets=units)
+        assert coloured_tokens(mixing_map, row=row).row == expected
 
     @pytest.mark.parametrize("row", [5, -1, "chat", "rouges"])
     def test_a_row_that_is_none_or_several(self, row):
@@ -103,7 +110,7 @@ class TestText:
             np.array([[[3.0, -1.0]]]), WRITTEN[:1], WORDS[:2], "gradient_input", "cross", (0,)
         )
         page = coloured_tokens(signed)._repr_html_()
-        assert page.count("rgba(0, 114, 178") == page.count("rgba(213, 94, 0") == 1
+        assert page.count("background:#0072b2") == page.count("background:#d55e00") == 1
 
     def test_what_was_written_before_stands_apart(self):
         rng, tokens = np.random.default_rng(0), WRITTEN[:4]
@@ -117,6 +124,61 @@ class TestText:
         assert "text before" not in str(
             coloured_tokens(compose(encoder=encoder, cross=cross, decoder=decoder, prefix=False))
         )
+
+
+def measures_of_a_text() -> Maps:
+    """SYNTHETIC: two measures of a text with a mask, and one of its prediction alone."""
+    units = tuple(
+        Span(i, i + 1, label, "special" if label == "[CLS]" else "word", i)
+        for i, label in enumerate(["[CLS]", "keys", "[MASK]", "old"])
+    )
+    scores = np.random.default_rng(0).random((2, 4, 4))
+    prediction = (Span(2, 3, "are", "token", None),)
+    return Maps(
+        {
+            ("gradient_input", "encoder"): MixingMap(
+                scores[:, :1], prediction, units, "gradient_input", "encoder", (0, 1)
+            ),
+            ("value_zeroing", "encoder"): MixingMap(
+                scores, units, units, "value_zeroing", "encoder", (0, 1)
+            ),
+            ("attention", "encoder"): MixingMap(
+                scores[::-1], units, units, "attention", "encoder", (0, 1)
+            ),
+        }
+    )
+
+
+class TestAllMeasures:
+    def test_they_are_below_each_other_and_begin_with_the_mask(self):
+        view = measures_of_a_text().tokens()
+        headings = [line.heading for line in view.lines]
+        assert headings == ["value zeroing", "attention", "gradient input (of the output 'are')"]
+        assert (view.row, view.layer, view.layers) == (2, 1, (0, 1))
+        table = str(view).splitlines()
+        assert [row.split()[0] for row in table[3:]] == ["[CLS]", "keys", "[MASK]", "old"]
+        page = view._repr_html_()
+        for heading in ("value zeroing", "attention"):  # two layers of four rows
+            assert page.count(f'<b class="own">{heading}</b>') == 8
+
+    def test_rolled_out(self):
+        maps = measures_of_a_text()
+        view = maps.tokens(rolled_out=True)
+        assert "2 measures, encoder, rolled out" in view.caption
+        expected = maps["value_zeroing", "encoder"].rollout().normalized().scores
+        np.testing.assert_allclose(view.lines[0].shares, 100 * expected)
+
+    def test_a_figure_has_every_token_and_number_once_for_each_measure(self):
+        view = measures_of_a_text().tokens(layer=0)
+        figure = view.plot()
+        texts = [text.get_text() for text in figure.axes[0].texts]
+        assert texts.count("[MASK]") == 3
+        numbers = [f"{share:.0f}" for line in view.lines for share in line.row(0, 2)]
+        assert sorted(text for text in texts if text.isdigit()) == sorted(numbers)
+
+    def test_stacks_that_are_not_there(self):
+        with pytest.raises(InputError, match="no maps of stack 'decoder'"):
+            measures_of_a_text().tokens(stack="decoder")
 
 
 def test_nothing_is_fetched_and_nothing_runs(tmp_path):
@@ -152,15 +214,24 @@ class TestInABrowser:
             "!== 'none')"
         )
         return browser.evaluate(
-            script + ".map((r) => [...r.querySelectorAll('small')].map((s) => s.textContent))"
+            script
+            + ".map((r) => [...r.querySelectorAll('small')].filter((s) => s.checkVisibility())"
+            ".map((s) => s.textContent))"
         )
 
     def test_one_row_at_a_time_by_mouse_and_by_keyboard(self, browser):
-        browser.click(".smx label:nth-of-type(2)")
+        browser.click(".rows label:nth-of-type(2)")
         assert self.shown(browser) == [["40", "10", "20", "30"]]
         browser.press("ArrowRight")
         assert self.shown(browser) == [["30", "40", "10", "20"]]
         assert browser.messages == []
+
+    def test_the_layer_is_chosen_too(self, browser):
+        browser.click(".rows label:nth-of-type(2)")
+        browser.click(".layers label:nth-of-type(1)")
+        assert self.shown(browser) == [["25", "25", "25", "25"]]
+        browser.press("ArrowRight")
+        assert self.shown(browser) == [["40", "10", "20", "30"]]
 
     @pytest.mark.parametrize("width", [1280, 320])
     def test_nothing_is_wider_than_the_page(self, browser, width):
@@ -182,5 +253,5 @@ class TestInABrowser:
                 const letters = light(parts(getComputedStyle(token).color).slice(0, 3));
                 return (Math.max(back, letters) + 0.05) / (Math.min(back, letters) + 0.05); }); })()"""
         )
-        assert len(contrasts) == 20
+        assert len(contrasts) == 40
         assert min(contrasts) > 4.5

@@ -1,7 +1,7 @@
-"""Find the most likely CTC frame for each label of a text, in order.
+"""Find the most likely CTC frames for each label of a text, in order.
 
-In: log-probabilities of labels by frame, and the labels. Out: the frames of each label. torchaudio
-finds the path; what the labels belong to (words, letters) is the caller's matter.
+In: log-probabilities of labels by frame, and the labels. Out: the frames of each label. What the
+labels belong to (words, letters) is the caller's matter.
 
 Feed a transducer (RNN-T, TDT) a text, and compute its logits along a path of frames.
 
@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from torch import Generator, Tensor, float64, rand, tensor
+from torch import Tensor
 
-from ...errors import AlignmentError, InputError, ModelError
+from ...errors import AlignmentError, InputError
 from ..capture.device_copy import inputs_to_device
-from ..loading.checkpoints import torchaudio_function
 from ..transformers_types import Inputs, ModelOutput, PretrainedModule
 from .decoder_context import GeneratedText
 from .greedy_generation import decode_ids, tokenize_clip
@@ -39,22 +38,15 @@ if TYPE_CHECKING:
     from .model_inputs import PreparedInputs
 
 
-_TIE_NATS = 1e-9
-
-
 def best_ctc_path(
     log_probs: Tensor, labels: Sequence[int], *, blank: int
 ) -> tuple[list[list[int]], np.ndarray]:
     """Return the frames of each label on the best path, and the log-probability [T] of every
     frame's label on it.
 
-    `log_probs` [T, V] is float32. An AlignmentError says that there are more labels than frames,
-    that a probability is NaN, or that torchaudio is missing.
+    `log_probs` [T, V] is float32. An AlignmentError says that there are more labels than frames, or
+    that a probability is NaN.
     """
-    try:
-        forced_align = torchaudio_function("forced_align", "CTC alignment")
-    except ModelError as error:
-        raise AlignmentError(f"{error}, or align with method='synthesis' or 'whisper'") from error
     if log_probs.isnan().any():
         raise AlignmentError(
             "expected probabilities of labels, found NaN: this model computes no numbers on this "
@@ -72,22 +64,41 @@ def best_ctc_path(
             f"the text has {len(labels)} letters{blanks}, but the audio only {len(log_probs)} "
             "frames: is it the right text?"
         )
-    # torchaudio 2.11 takes a worse path where two ways to a label are exactly alike.
-    tie_breaker = rand(log_probs.shape, dtype=float64, generator=Generator().manual_seed(0))
-    frame_labels, _ = forced_align(
-        log_probs[None].double() + _TIE_NATS * tie_breaker,
-        tensor([list(labels)]).int(),
-        blank=blank,
-    )
-    scores = log_probs.gather(1, frame_labels[0, :, None].long())[:, 0]
+    state_labels = np.full(2 * len(labels) + 1, blank)  # a blank before, between and after
+    state_labels[1::2] = labels
+    states = _best_states(log_probs.numpy(), state_labels)
+    scores = log_probs.numpy()[np.arange(len(states)), state_labels[states]]
     frames: list[list[int]] = [[] for _ in labels]
-    position, previous_label = -1, blank
-    for frame, label in enumerate(frame_labels[0].tolist()):
-        if label != blank:
-            position += label != previous_label
-            frames[position].append(frame)
-        previous_label = label
-    return frames, scores.numpy()
+    for frame, state in enumerate(states.tolist()):
+        if state % 2:
+            frames[state // 2].append(frame)
+    return frames, scores
+
+
+def _best_states(log_probs: np.ndarray, state_labels: np.ndarray) -> np.ndarray:
+    """Return the state of each frame on the best path (Viterbi), [T]; sums are in float64."""
+    can_skip = np.zeros(len(state_labels), dtype=bool)  # the blank between labels that differ
+    can_skip[3::2] = state_labels[3::2] != state_labels[1:-2:2]
+    skip_cost = np.where(can_skip, 0.0, -np.inf)
+    steps = np.zeros(
+        (len(log_probs), len(state_labels)), dtype=np.uint8
+    )  # from so many states back
+    ways = np.full((3, len(state_labels)), -np.inf)  # stay, from the state before, past a blank
+    score = np.full(len(state_labels), -np.inf)
+    score[:2] = log_probs[0, state_labels[:2]]
+    for frame in range(1, len(log_probs)):
+        ways[0] = score
+        ways[1, 1:] = score[:-1]
+        ways[2, 2:] = score[:-2] + skip_cost[2:]
+        steps[frame] = ways.argmax(axis=0)
+        score = ways.max(axis=0) + log_probs[frame, state_labels]
+    state = len(state_labels) - 1
+    state -= int(state > 0 and score[state - 1] > score[state])
+    states = np.empty(len(log_probs), dtype=np.int64)
+    for frame in range(len(log_probs) - 1, -1, -1):
+        states[frame] = state
+        state -= int(steps[frame, state])
+    return states
 
 
 class Emission(NamedTuple):

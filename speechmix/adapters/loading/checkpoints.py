@@ -14,17 +14,18 @@ Check the files beside the weights of a model: tokenizer, feature extractor, gen
 In: a folder in hub format. Out: nothing, or an error that names the damaged file. transformers
 leaves out what it cannot read and goes on: a model would then write other text, or none.
 
-Check that torchaudio is installed and fits the version of torch.
+Say why torchaudio, where it is installed, cannot be imported.
 
-Two functions of torchaudio are used (forced alignment, edit distance); transformers imports it,
-where it is installed, before any model. A torchaudio made for another torch cannot be imported at
-all.
+speechmix does not use torchaudio. But transformers imports it, where it is installed, before any
+speech model: one that cannot be imported stops every model from loading. It is linked against
+CUDA's libraries, whatever torch is beside it (findings/torchaudio_beside_torch.sh).
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,9 +39,10 @@ import transformers
 from transformers.utils import logging
 
 from ...errors import InputError, MissingExtraError, ModelError
+from ...files.cache_keys import installed_version
 from ...files.json_files import JsonObject
 from ..families.family import Family
-from ..transformers_types import Config, FeatureExtractor, Processor, Tokenizer, TorchFunction
+from ..transformers_types import Config, FeatureExtractor, Processor, Tokenizer
 from .foreign_checkpoint import open_checkpoint
 from .model_source import quantised_message
 
@@ -158,45 +160,31 @@ def has_part_files(folder: str | Path, auto_class: str) -> bool:
     return any((Path(folder) / name).is_file() for name in _PART_FILES.get(auto_class, ()))
 
 
-def torchaudio_function(name: str, purpose: str) -> TorchFunction:
-    """Return a function of torchaudio.functional; a ModelError if torchaudio cannot be imported."""
-    try:
-        importlib.import_module("torchaudio")
-        result: TorchFunction = getattr(importlib.import_module("torchaudio.functional"), name)
-        return result
-    except Exception as error:
-        is_missing = getattr(error, "name", None) == "torchaudio"
-        raise ModelError(
-            f"{purpose} needs torchaudio, which is not installed: {_PAIR_ADVICE} as docs/start.md says"
-            if is_missing
-            else f"{purpose} needs torchaudio: {torchaudio_problem() or error}"
-        ) from error
+_CUDA_LIBRARY = re.compile(r"lib(cudart|c10_cuda|torch_cuda)\b")
+_REMEDY = "speechmix does not need it: pip uninstall torchaudio (docs/start.md says more)"
 
 
 def torchaudio_problem() -> str | None:
     """Say why torchaudio cannot be imported and what to do; None if it can, or is not installed."""
     try:
         importlib.import_module("torchaudio")
-    except (
-        Exception
-    ) as error:  # not installed; or a library that is not there, a symbol of another torch
+    except Exception as error:  # a library that is not there, a symbol or a CUDA of another torch
         if isinstance(error, ModuleNotFoundError) and error.name == "torchaudio":
             return None
-        lines = str(error).strip().splitlines() or [type(error).__name__]
+        causes = [error, error.__cause__] if error.__cause__ else [error]  # torch hides the library
+        message = ": ".join(str(cause).strip() or type(cause).__name__ for cause in causes)
     else:
         return None
+    reason = " ".join(message.split())[:300]
+    if torch.version.cuda is None and (library := _CUDA_LIBRARY.search(message)):
+        reason = (
+            f"it is built for CUDA and needs {library[0]}, and torch {torch.__version__} is built "
+            "for the CPU alone"
+        )
+    version = installed_version("torchaudio") or "unknown"
     return (
-        f"torchaudio is installed but cannot be imported ({lines[0][:200]}): {_TORCHAUDIO_ADVICE}"
+        f"torchaudio is installed but cannot be imported (version {version}: {reason}). {_REMEDY}"
     )
-
-
-_PAIR_ADVICE = (
-    f"torch {torch.__version__} and torchaudio have to be of one release and for one kind of "
-    "machine. Install the pair"
-)
-_TORCHAUDIO_ADVICE = (
-    f"{_PAIR_ADVICE} as docs/start.md says, or do without torchaudio (pip uninstall torchaudio)"
-)
 
 
 # Weights that no forward pass in evaluation mode reads: spec-augment's mask embedding and

@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 
 from ...inputs.audio.spectrograms import waveform_envelope
 from ...mixing.maps.measure_registry import measure_label
-from ...reporting.plots.coloured_tokens import NEGATIVE_COLOR, POSITIVE_COLOR
 from ...reporting.plots.figure_style import (
     LABEL_SIZE,
     LETTER_WIDTH,
@@ -28,6 +27,7 @@ from ...reporting.plots.figure_style import (
     shorten_text,
     wrap_text,
 )
+from ...reporting.plots.token_figure import NEGATIVE_COLOR, POSITIVE_COLOR
 
 if TYPE_CHECKING:
     from .attribution import Attribution

@@ -13,6 +13,7 @@ EXTENSION = Extension(
     },
     figures={"reliability_diagram": "reliability:reliability_diagram"},
     commands={
+        "transcribe": ("transcribe_command", "your own clips", 16),
         "ground": ("command", "your own clips", 50),
         "calibrate": ("command", "evaluations of measures and models", 60),
     },

@@ -80,7 +80,7 @@ def _add_ground(commands: Subparsers) -> None:
         dest="formats",
         action="append",
         metavar="ENDING",
-        help="html, csv, json, parquet, TextGrid, eaf, vtt or txt; may be repeated (default: html, csv, vtt, txt)",
+        help="html, csv, json, parquet, TextGrid, eaf, vtt, srt or txt; may be repeated (default: html, csv, vtt, txt)",
     )
     command.add_argument(
         "--previous-text",

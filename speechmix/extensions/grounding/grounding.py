@@ -155,7 +155,7 @@ class Grounding:
         Parameters
         ----------
         path : path
-            .html, .csv, .json, .parquet, .TextGrid, .eaf, .vtt or .txt (the clean transcript).
+            .html, .csv, .json, .parquet, .TextGrid, .eaf, .vtt, .srt or .txt (the clean transcript).
         threshold : float
             For marks.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from html import escape
 from itertools import zip_longest
 from math import isnan
 from pathlib import Path
@@ -14,6 +13,7 @@ from ...errors import InputError
 from ...files.text_files import write_csv
 from ...files.whole_files import whole_file, write_json, write_text
 from ...inputs.formats.elan import write_elan
+from ...inputs.formats.subtitles import format_srt, format_vtt
 from ...inputs.formats.textgrid import write_tiers
 from ...inputs.words.timed_words import Word
 from .page import grounding_page
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from .grounded_words import GroundedWord
     from .grounding import Grounding
 
-_CUE_WORDS, _CUE_SECONDS, _PAUSE_SECONDS = 8, 5.0, 1.0  # at most, of a subtitle
 _MIN_SECONDS = 0.001  # of an interval
 _NO_SPEECH = "<sil>"  # a label of aligners, which `read_textgrid` does not take for a word
-_STYLE = "STYLE\n::cue(.doubtful) { text-decoration: underline dotted; color: #ffb000; }\n"
+_STYLE = "::cue(.doubtful) { text-decoration: underline dotted; color: #ffb000; }"
 
 
 def write_grounding(grounding: Grounding, path: Path, *, threshold: float) -> Path:
@@ -97,47 +96,17 @@ def _with_times(grounding: Grounding) -> list[GroundedWord]:
     return placed
 
 
-def make_subtitles(grounding: Grounding, threshold: float) -> str:
-    """Return WebVTT with doubtful words in a class of their own."""
+def make_subtitles(grounding: Grounding, threshold: float, ending: str) -> str:
+    """Return WebVTT with doubtful words in a class, or SubRip with a question mark behind them."""
     doubtful = set(grounding.doubtful(threshold))
-    cues = ["WEBVTT\n", _STYLE]
-    placed = _with_times(grounding)
-    for indices in _cue_words(placed):
-        start, end = placed[indices[0]].start, placed[indices[-1]].end
-        texts = [
-            f"<c.doubtful>{_vtt_text(placed[index].text)}</c>"
-            if index in doubtful
-            else _vtt_text(placed[index].text)
-            for index in indices
-            if placed[index].text.strip()
-        ]
-        cues.append(f"{_vtt_time(start)} --> {_vtt_time(end)}\n{' '.join(texts)}\n")
-    return "\n".join(cues)
-
-
-def _cue_words(words: list[GroundedWord]) -> Iterator[list[int]]:
-    """Group words into subtitles, by length, pauses and windows."""
-    group: list[int] = []
-    for index, word in enumerate(words):
-        if group:
-            first, last = words[group[0]], words[group[-1]]
-            is_full = len(group) == _CUE_WORDS or word.end - first.start > _CUE_SECONDS
-            if is_full or word.start - last.end > _PAUSE_SECONDS or word.window != last.window:
-                yield group
-                group = []
-        group.append(index)
-    if group:
-        yield group
-
-
-def _vtt_time(seconds: float) -> str:
-    milliseconds = round(1000 * seconds)
-    minutes, rest = divmod(milliseconds, 60_000)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
-
-
-def _vtt_text(text: str) -> str:
-    return escape(_one_line(text), quote=False)  # with it "-->" becomes "--&gt;"
+    words = _with_times(grounding)
+    starts = {i for i in range(1, len(words)) if words[i].window != words[i - 1].window}
+    if ending == ".srt":
+        marked = [f"[{word.text}?]" if i in doubtful else word.text for i, word in enumerate(words)]
+        return format_srt(words, marked, breaks=starts)
+    classes = ["doubtful" if i in doubtful else "" for i in range(len(words))]
+    labels = [word.text for word in words]
+    return format_vtt(words, labels, classes=classes, breaks=starts, style=_STYLE)
 
 
 def _one_line(text: str) -> str:
@@ -160,6 +129,10 @@ def _write_elan(grounding: Grounding, path: Path, threshold: float) -> None:
         write_elan(unfinished, make_tiers(grounding, threshold), grounding.seconds, audio=audio)
 
 
+def _write_subtitles(grounding: Grounding, path: Path, threshold: float) -> None:
+    write_text(path, make_subtitles(grounding, threshold, path.suffix.lower()))
+
+
 _WRITERS: dict[str, Callable[[Grounding, Path, float], object]] = {
     ".html": lambda grounding, path, threshold: write_text(
         path, grounding_page(grounding, threshold=threshold)
@@ -169,9 +142,8 @@ _WRITERS: dict[str, Callable[[Grounding, Path, float], object]] = {
     ".parquet": _write_parquet,
     ".textgrid": _write_textgrid,
     ".eaf": _write_elan,
-    ".vtt": lambda grounding, path, threshold: write_text(
-        path, make_subtitles(grounding, threshold)
-    ),
+    ".vtt": _write_subtitles,
+    ".srt": _write_subtitles,
     ".txt": lambda grounding, path, threshold: write_text(
         path, grounding.transcript(threshold=threshold) + "\n"
     ),

@@ -18,22 +18,24 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 from ...errors import SpeechmixError
 from ...extension import extensions
 from ...files.whole_files import write_advice
 from .command_parser import CommandParser, HelpFormatter, check_options
+from .stage_names import join_stage_name
 
 # Group -> command of the core -> its place in the group; extensions say theirs.
 COMMAND_GROUPS: dict[str, dict[str, int]] = {
-    "your own clips": {"check": 10, "score": 20, "export": 110},
+    "your own clips": {"check": 10, "align": 15, "score": 20, "export": 110},
     "results of runs": {"report": 10, "compare": 20},
     "the French study, from a corpus to a page": {
         "study": 10,
-        "mine": 20,
-        "align": 30,
-        "transcribe": 40,
-        "select": 50,
+        "study mine": 20,
+        "study align": 30,
+        "study transcribe": 40,
+        "study select": 50,
     },
     "evaluations of measures and models": {},
     "large runs and clusters": {"status": 20},
@@ -62,7 +64,7 @@ def _format_groups(help_texts: Mapping[str, str]) -> Iterator[str]:
     groups["further commands"] |= {name: _LAST_PLACE for name in help_texts if name not in listed}
     for title, places in groups.items():
         members = sorted(places, key=lambda name: places[name])
-        lines = [f"  {name:<13} {help_texts[name]}" for name in members if name in help_texts]
+        lines = [f"  {name:<16} {help_texts[name]}" for name in members if name in help_texts]
         if lines:
             yield "\n".join([f"{title}:", *lines])
 
@@ -119,11 +121,21 @@ def _interrupt_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous_handler)
 
 
+class _MainParser(argparse.ArgumentParser):
+    """Parse the command's name, which may have two words, then its options."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        arguments = sys.argv[1:] if args is None else args
+        return super().parse_known_args(join_stage_name(arguments), namespace)
+
+
 def create_parser() -> argparse.ArgumentParser:
     """Create the parser with the commands of every file here that has `add_commands`, and of extensions."""
     from ... import __version__
 
-    parser = argparse.ArgumentParser(
+    parser = _MainParser(
         prog="speechmix",
         description="Measure context mixing in speech Transformers: which words contribute to "
         "which, layer by layer.",

@@ -111,7 +111,7 @@ SCREEN_LINES = 30  # of a help text; a longer one shows the common options only
 COMMON_OPTIONS = frozenset(
     """
     --model --clips --texts --corpus --sentence --text --cue --target --foil --language --measure
-    --stack --fill --twins --out --workers --device --ablate --explain --published --label
+    --stack --fill --twins --out --format --workers --device --ablate --explain --published --label
     --position --perturbation --where --seconds --config --help
     """.split()
 )

@@ -94,20 +94,22 @@ def choose_executor(options: argparse.Namespace, sources: Sequence[str]) -> Exec
     from ...runs.executors.executor import InProcess
 
     worker_count = resolve_worker_count(options, sources)
-    if options.engine != _PROCESS:
-        from ...runs.executors.ray_executor import RayExecutor
-
-        if parse_shard(options).count > 1:
-            raise InputError("--engine ray computes all shards: leave --shard out")
-        return RayExecutor(options.engine.partition(":")[2] or None)
+    if options.slurm and options.engine != _SLURM:
+        raise InputError("--slurm needs --engine slurm")
+    if options.engine != _PROCESS and parse_shard(options).count > 1:
+        raise InputError(
+            f"--engine {options.engine.partition(':')[0]} computes all shards: leave --shard out"
+        )
     if options.engine == _SLURM:
         from ...runs.executors.slurm_executor import SlurmExecutor
 
         if options.workers in ("1", "auto"):
             raise InputError("--engine slurm needs a number of tasks: --workers 48")
         return SlurmExecutor(worker_count, dict(map(_split_parameter, options.slurm)))
-    if options.slurm:
-        raise InputError("--slurm needs --engine slurm")
+    if options.engine != _PROCESS:
+        from ...runs.executors.ray_executor import RayExecutor
+
+        return RayExecutor(options.engine.partition(":")[2] or None)
     if worker_count > 1:
         from ...runs.executors.local_workers import LocalWorkers
 

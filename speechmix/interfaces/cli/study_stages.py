@@ -1,4 +1,4 @@
-"""`speechmix mine`, `align`, `transcribe`, `select`: the stages of the French study, one by one."""
+"""`speechmix study mine`, `align`, `transcribe`, `select`: the stages of the French study, one by one."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from .model_options import add_model_option
 from .score_options import add_shard_option, parse_shard
 
 _EXAMPLES = """all stages:
-  speechmix mine cv-corpus-21.0-2025-03-14/fr --split test --out study
-  speechmix align study --aligner ctc:jonatasgrosman/wav2vec2-large-xlsr-53-french
-  speechmix transcribe study --model openai/whisper-small
-  speechmix select study --balance number
+  speechmix study mine cv-corpus-21.0-2025-03-14/fr --split test --out study
+  speechmix study align study --aligner ctc:jonatasgrosman/wav2vec2-large-xlsr-53-french
+  speechmix study transcribe study --model openai/whisper-small
+  speechmix study select study --balance number
 A stopped stage continues when the command is given again. `speechmix status study` lists missing shards.
 """
 
 
 def add_commands(commands: Subparsers) -> None:
     """Add the four commands to a parser's subcommands."""
-    mine = commands.add_parser("mine", help="find homophone pairs in a corpus", epilog=_EXAMPLES)
+    mine = commands.add_parser(
+        "study mine", help="find homophone pairs in a corpus", epilog=_EXAMPLES
+    )
     mine.set_defaults(command=_mine)
     mine.add_argument(
         "corpus",
@@ -41,7 +43,9 @@ def add_commands(commands: Subparsers) -> None:
     add_outside_option(mine)
 
     align = commands.add_parser(
-        "align", help="align the words of the mined sentences; write TextGrids", epilog=_EXAMPLES
+        "study align",
+        help="align the words of the mined sentences; write TextGrids",
+        epilog=_EXAMPLES,
     )
     align.set_defaults(command=_align)
     align.add_argument("study", metavar="STUDY", help="folder of the study")
@@ -72,14 +76,14 @@ def add_commands(commands: Subparsers) -> None:
     )
 
     transcribe = commands.add_parser(
-        "transcribe", help="transcribe the aligned sentences with models", epilog=_EXAMPLES
+        "study transcribe", help="transcribe the aligned sentences with models", epilog=_EXAMPLES
     )
     transcribe.set_defaults(command=_transcribe)
     transcribe.add_argument("study", metavar="STUDY", help="folder of the study")
     add_model_option(transcribe)
 
     select = commands.add_parser(
-        "select",
+        "study select",
         help="select the pairs that all models spell right; write the data set",
         epilog=_EXAMPLES,
     )

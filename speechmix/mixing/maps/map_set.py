@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from ...inputs.clips.clip import Clip
+    from ...reporting.plots.coloured_tokens import ColouredTokens
     from .mixing_map import MixingMap
 
 
@@ -82,6 +83,20 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
     def plot(self, *, layer: int | None = None) -> list[Axes]:
         """Draw the heat map of each map in a figure of its own; see `MixingMap.plot`."""
         return [mixing_map.plot(layer=layer) for mixing_map in self.values()]
+
+    def tokens(
+        self,
+        *,
+        stack: str | None = None,
+        layer: int | None = None,
+        row: int | str | None = None,
+        rolled_out: bool = False,
+    ) -> ColouredTokens:
+        """Coloured tokens of all measures below each other; see
+        `speechmix.reporting.plots.coloured_tokens.compare_tokens`."""
+        from ...reporting.plots.coloured_tokens import compare_tokens
+
+        return compare_tokens(self, stack=stack, layer=layer, row=row, rolled_out=rolled_out)
 
     def to_textgrid(self, path: str | Path, clip: Clip, **options: Any) -> Path:
         """Words and shares as tiers, .TextGrid for Praat, .eaf for ELAN or .csv; see

@@ -9,6 +9,7 @@ the size it has in a paper.
 | `heat_map` | one layer, targets downwards, sources to the right |
 | `layer_grid`, `head_grid` | small multiples over layers; over layers and heads |
 | `coloured_tokens` | one row at a time, tokens coloured by their share: in a notebook, a page, a terminal |
+| `compare_tokens` | the same of all measures, below each other: page or figure |
 | `timed_map`, `sound_and_map` | words or frames at their times; under the spectrogram |
 | `difference_map` | trained - random, plural - singular, model A - model B; zero is white |
 | `clip_figure` | a clip at a glance: sound, maps in some layers, curves |
@@ -48,7 +49,7 @@ Examples
 
 from ...extension import exported_names, find_export
 from .clip_overview import clip_figure
-from .coloured_tokens import coloured_tokens
+from .coloured_tokens import coloured_tokens, compare_tokens
 from .cue_curves import cue_figure, layer_curves
 from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
 from .cue_tables import published_contributions, published_probing
@@ -63,6 +64,7 @@ __all__ = [
     "clip_distribution",
     "clip_figure",
     "coloured_tokens",
+    "compare_tokens",
     "cue_difference_map",
     "cue_figure",
     "cue_heat_map",

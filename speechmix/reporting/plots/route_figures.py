@@ -16,8 +16,8 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from ...mixing.maps.measure_registry import measure_label
-from .coloured_tokens import NEGATIVE_COLOR, POSITIVE_COLOR
 from .figure_style import LABEL_SIZE, TICK_SIZE, TITLE_SIZE, new_figure, shorten_text, wrap_text
+from .token_figure import NEGATIVE_COLOR, POSITIVE_COLOR
 
 if TYPE_CHECKING:
     from ...mixing.maps.composition import Routes
