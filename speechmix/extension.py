@@ -51,6 +51,8 @@ class Extension:
         Kind of an item on pages -> file of its style, file of its script.
     hooks : mapping of str to str
         References by a name that the core asks for.
+    checkpoint_readers : mapping of str to str
+        Name of a format of checkpoints -> reference to its `CheckpointReader`.
 
     Examples
     --------
@@ -70,6 +72,7 @@ class Extension:
     measures: tuple[str, ...] = ()
     page_assets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
+    checkpoint_readers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -116,7 +119,14 @@ def extensions() -> tuple[Extension, ...]:
 def _refuse_duplicates(all_extensions: Iterable[Extension]) -> None:
     owners: dict[tuple[str, str], str] = {}
     for extension in all_extensions:
-        for part in ("exports", "figures", "commands", "page_assets", "hooks"):
+        for part in (
+            "exports",
+            "figures",
+            "commands",
+            "page_assets",
+            "hooks",
+            "checkpoint_readers",
+        ):
             for name in getattr(extension, part):
                 owner = owners.setdefault((part, name), extension.package)
                 if owner != extension.package:

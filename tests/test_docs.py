@@ -66,6 +66,7 @@ _LONG = {
     "howto/continua.md",
     "howto/states.md",
     "howto/model_card.md",
+    "howto/faster_whisper.md",
     "howto/alignment_heads.md",
     "howto/frequency.md",
     "howto/statistics.md",

@@ -23,6 +23,7 @@ from .delta_engine.matrix_products import WeightProducts
 from .families.capabilities import Capabilities
 from .generation.decoder_context import DecoderPrefix, GeneratedText, Prompt
 from .loading.fingerprint import WeightsSnapshot, fingerprint
+from .loading.foreign_checkpoint import CheckpointOrigin
 from .transformers_types import FeatureExtractor, Processor, Tokenizer
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ class Model(MeasurableModel):
         What was made of the weights, within `unchanged`.
     activation_cache : ActivationCache, optional
         What was made of the sounds heard last, within `unchanged`.
+    origin : CheckpointOrigin, optional
+        The file of another engine that the model was converted from.
+    engine : optional
+        That engine, where it was opened too (`speechmix.load`, ``engine=``): it writes transcripts.
     needs_eager_attention : bool
         Whether attention is read off the softmax because the model, as it was given, computes
         something else than torch's attention function (fidelity_check.py).
@@ -90,6 +95,8 @@ class Model(MeasurableModel):
         default=None, init=False, repr=False, compare=False
     )
     needs_eager_attention: bool = field(default=False, init=False, repr=False)
+    origin: CheckpointOrigin | None = field(default=None, init=False, repr=False, compare=False)
+    engine: Any = field(default=None, init=False, repr=False, compare=False)
     # modules that the stacks are bound to
     _modules: list[torch.nn.Module] = field(init=False, repr=False, compare=False)
     _fingerprint: tuple[WeightsSnapshot, str] | None = field(
@@ -144,6 +151,8 @@ class Model(MeasurableModel):
             self.needs_eager_attention
         ):  # the same weights give other states under another implementation
             hash_values = (*(hash_values or ()), "eager")
+        if self.engine is not None:  # it writes other texts
+            hash_values = (*(hash_values or ()), *self.engine.hash_values)
         return (
             self._fingerprint[1]
             if hash_values is None
@@ -257,6 +266,14 @@ class Model(MeasurableModel):
         model_copy.stacks, model_copy.generated_texts = dict(self.stacks), {}
         model_copy.weight_products = model_copy.activation_cache = None
         model_copy.name = f"{base_name} ({description})" if description else base_name
+        return model_copy
+
+    def without_engine(self) -> Model:
+        """Return the copy of an engine's weights alone, which writes its transcripts itself."""
+        if self.engine is None:
+            return self
+        model_copy = self._copy_with(self.name, "")
+        model_copy.engine = None
         return model_copy
 
     def translate(self, sentence: Sentence | str) -> Sentence:

@@ -106,14 +106,18 @@ def generate_greedily(
 
     Suppressed tokens are never chosen; timestamps come in pairs and in order. ``generate`` of
     transformers without beams does the same. Returns the ids (prefix and text, without the end),
-    the number of prefix ids, and whether the text ended.
+    the number of prefix ids, and whether the text ended. A model loaded beside its engine lets the
+    engine write.
     """
+    if model.engine is not None:
+        written: tuple[list[int], int, bool] = model.engine.generate(model, clip, max_tokens)
+        return written
     prepared = model.family.prepare(model, clip, ("encoder",))
     inputs = inputs_to_device(prepared.inputs, model.device, model.state_dtype)
     ids = decoder_prefix(model, clip)
     n_prefix, end_id = len(ids), model.tokenizer.eos_token_id
     limit = min(max_tokens + n_prefix, *decoder_lengths(model))
-    logits_processors = _list_logits_processors(model, n_prefix)
+    logits_processors = list_logits_processors(model, n_prefix)
     with model.in_use(model.state_dtype), torch.no_grad():
         encoder_output, new_ids, past_key_values = (
             run_encoder(model, inputs, prepared.audio_hash),
@@ -188,7 +192,7 @@ def transcribe(model: Model, clip: Clip, *, max_tokens: int = 100) -> str:
         return result
 
 
-def _list_logits_processors(model: Model, n_prefix: int) -> list[Any]:
+def list_logits_processors(model: Model, n_prefix: int) -> list[Any]:
     """What the generation config forbids, as transformers' own functions of (ids, scores), in their
     order."""
     from transformers.generation import logits_process
@@ -221,9 +225,8 @@ def generate_transcript(model: Model, clip: Clip) -> GeneratedText:
     text_kind = "translation" if model.prefix.task == "translate" else "transcript"
     ids, n_prefix, ended = generate_greedily(model, clip)
     text = decode_ids(model, ids[n_prefix:])
-    return GeneratedText(
-        tuple(ids), n_prefix, text, f"{text_kind} of the model ({model.label}, greedy)", ended
-    )
+    author = f"the model ({model.label}, greedy)" if model.engine is None else str(model.engine)
+    return GeneratedText(tuple(ids), n_prefix, text, f"{text_kind} of {author}", ended)
 
 
 def generate_answer(model: Model, clip: Clip) -> GeneratedText:

@@ -41,12 +41,7 @@ from ...errors import InputError, MissingExtraError, ModelError
 from ...files.json_files import JsonObject
 from ..families.family import Family
 from ..transformers_types import Config, FeatureExtractor, Processor, Tokenizer, TorchFunction
-from .ctranslate2_files import (
-    is_ctranslate2_folder,
-    load_ctranslate2,
-    load_ctranslate2_tokenizer,
-    read_ctranslate2_config,
-)
+from .foreign_checkpoint import open_checkpoint
 from .model_source import quantised_message
 
 _TIMEOUT_SECONDS = 6.0  # to answer; a slow connection takes one or two
@@ -225,8 +220,8 @@ _PROCESSOR_ATTRIBUTES = (
 def read_config(source: str, options: dict[str, str]) -> Config:
     """Config of a folder or hub id; of a model that thinks and talks (Qwen2.5-Omni) that of its
     thinker."""
-    if is_ctranslate2_folder(source):
-        return read_ctranslate2_config(source)
+    if (checkpoint := open_checkpoint(source)) is not None:
+        return checkpoint.config
     check_processor_files(source)
     try:
         config = transformers_class("AutoConfig").from_pretrained(
@@ -261,8 +256,6 @@ def load_trained(
     cls: Any, source: str, config: Config, dtype: torch.dtype, options: dict[str, str]
 ) -> torch.nn.Module:
     """Trained weights of a folder or hub id, as transformers reads them."""
-    if is_ctranslate2_folder(source):
-        return load_ctranslate2(source, config, dtype)
     if getattr(config, "quantization_config", None) is not None:
         raise ModelError(quantised_message(source, config.quantization_config))
     if getattr(config, "has_lora_adapter", False) and find_spec("peft") is None:
@@ -344,8 +337,6 @@ def _check_missing_weights(source: str, missing_names: Sequence[str]) -> None:
 
 def load_processor_part(auto_class: str, source: str, options: dict[str, str]) -> Config:
     """Feature extractor or tokenizer of a source, or None where it has none."""
-    if is_ctranslate2_folder(source):  # the extractor follows from the config
-        return load_ctranslate2_tokenizer(source) if auto_class == "AutoTokenizer" else None
     try:
         return transformers_class(auto_class).from_pretrained(
             source, **options, **hub_options(source), **NO_CUSTOM_CODE

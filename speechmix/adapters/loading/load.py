@@ -8,12 +8,14 @@ and what has to be converted is a copy.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...errors import InputError
+from ...extension import find_hook
 from ..binding.fidelity_check import match_original_states
 from ..binding.self_check import self_check
 from ..capture.module_access import has_adapters, resolve_dtype
@@ -34,6 +36,7 @@ from .checkpoints import (
     split_processor,
     transformers_class,
 )
+from .foreign_checkpoint import ForeignCheckpoint, open_checkpoint
 from .model_source import (
     check_model_reference,
     check_weights,
@@ -65,6 +68,7 @@ def load(
     device: str | torch.device | None = None,
     dtype: str | torch.dtype | None = None,
     revision: str | None = None,
+    engine: str | None = None,
     check: bool = True,
     **transformers_options: Any,
 ) -> Model:
@@ -77,8 +81,9 @@ def load(
     Parameters
     ----------
     source : str, Path, transformers.PreTrainedModel, transformers.Pipeline or peft.PeftModel
-        Hub id ("openai/whisper-small"), folder in hub format, a Whisper as CTranslate2 has it
-        (faster-whisper: a folder with model.bin), "package:NAME" for the model that an installed
+        Hub id ("openai/whisper-small"), folder in hub format, a file or folder of another engine
+        (CTranslate2 and faster-whisper, whisper.cpp, openai-whisper, MLX, ONNX; recognised by its
+        content), "package:NAME" for the model that an installed
         Python package holds, or a model object. Adapters (LoRA),
         as an object or as a folder with adapter_config.json, are merged into a copy of their model.
         Of a pipeline: its model and processor.
@@ -97,6 +102,11 @@ def load(
         `speechmix.mix`).
     revision : str, optional
         Branch, tag or commit on the hub.
+    engine : str, optional
+        "ctranslate2", "whisper.cpp" or "onnxruntime": also opens the file of this engine in the engine
+        itself (extra ``engines``). The engine writes transcripts, the copy is measured, and the distance
+        between them is measured on each clip. Behind a colon: its compute type ("ctranslate2:int8") or
+        level of optimisation ("onnxruntime:basic").
     check : bool
         Run the self-check (a fraction of a second; it looks at a few frames).
     **transformers_options
@@ -130,6 +140,8 @@ def load(
         raise InputError(f"init must be one of {INITS}, found {init!r}")
     if seed is not None and init != "random":
         raise InputError("seed= goes with init='random': a trained model has nothing to draw")
+    if engine is not None and (init != "trained" or not isinstance(source, (str, Path))):
+        raise InputError("engine= goes with the path of a trained model of that engine")
     seed = (0 if seed is None else seed) if init == "random" else None
     dtype, device = resolve_transformers_options(transformers_options, dtype=dtype, device=device)
     precision = None if dtype is None or dtype == "auto" else resolve_dtype(dtype)
@@ -154,7 +166,7 @@ def load(
             precision = torch.float32 if dtype is None else precision  # None for "auto"
             name = model_source_name(source, path_or_id)
             model = _load_from_source(
-                path_or_id, name, init, seed, precision, device, revision, processor
+                path_or_id, name, init, seed, precision, device, revision, processor, engine
             )
         match_original_states(model)
         if check:
@@ -214,14 +226,20 @@ def _load_from_source(
     device: torch.device | str,
     revision: str | None,
     processor: Processor,
+    engine: str | None,
 ) -> Model:
+    if (checkpoint := open_checkpoint(source)) is not None:
+        model = _load_foreign(checkpoint, name, init, seed, dtype, device, processor)
+        if engine is not None and (open_engine := find_hook("open_engine")) is not None:
+            model.engine = open_engine(engine, checkpoint)
+        return model
+    if engine is not None:
+        raise InputError(f"{source} is no model of {engine}: leave engine= out, or give its file")
     options = {"revision": revision} if revision else {}
     path_or_id, config, family = _resolve_config(source, options, processor)
     is_adapter = path_or_id != source
     model_class = transformers_class(family.auto_class(config))
-    if dtype is None:  # that of the checkpoint
-        checkpoint_dtype = getattr(config, "dtype", None)
-        dtype = checkpoint_dtype if isinstance(checkpoint_dtype, torch.dtype) else torch.float32
+    dtype = _checkpoint_dtype(config) if dtype is None else dtype
     if init == "random":
         module = build_random_module(
             lambda: (
@@ -263,3 +281,39 @@ def _load_from_source(
         tokenizer,
         processor=select_chat_processor(processor),
     )
+
+
+def _checkpoint_dtype(config: Config) -> torch.dtype:
+    checkpoint_dtype = getattr(config, "dtype", None)
+    return checkpoint_dtype if isinstance(checkpoint_dtype, torch.dtype) else torch.float32
+
+
+def _load_foreign(
+    checkpoint: ForeignCheckpoint,
+    name: str,
+    init: str,
+    seed: int | None,
+    dtype: torch.dtype | None,
+    device: torch.device | str,
+    processor: Processor,
+) -> Model:
+    """Load a checkpoint of another engine as a model of transformers, or its untrained twin."""
+    config = checkpoint.config
+    family = find_family(config, read_extractor=lambda: find_extractor(processor))
+    dtype = _checkpoint_dtype(config) if dtype is None else dtype
+    if init == "random":
+        module = build_random_module(lambda: checkpoint.model_class(config))
+        module = convert_copy(module, dtype, device)
+    else:
+        module = checkpoint.load_module(dtype).to(device)
+    module.eval().requires_grad_(False)
+    extractor, tokenizer = split_processor(processor, family, config)
+    if processor is None:
+        extractor = checkpoint.load_extractor() or extractor
+        tokenizer = checkpoint.load_tokenizer()
+    model = Model(module, family, name, init, seed, extractor, tokenizer)
+    if init == "trained":
+        model.origin = checkpoint.origin()
+        if checkpoint.remarks:
+            warnings.warn(f"{checkpoint.path}: {'; '.join(checkpoint.remarks)}", stacklevel=4)
+    return model

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..binding.bound_layers import Stack
     from ..families.capabilities import Capabilities, Decoding
     from ..generation.decoder_context import DecoderPrefix, Prompt
+    from .foreign_checkpoint import CheckpointOrigin
 
 
 _RECOGNIZER_SUFFIXES = (
@@ -44,6 +45,8 @@ class ModelDescription:
     prefix: DecoderPrefix
     prompt: Prompt
     stacks: dict[str, Stack]
+    origin: CheckpointOrigin | None
+    engine: Any
 
     @property
     def base(self) -> torch.nn.Module:
@@ -186,6 +189,9 @@ class ModelDescription:
             f"{self.name} ({origin}): {type(self.module).__name__}, family {self.capabilities.family}, "
             f"{self.dtype}, {self.device}"
         ]
+        if self.origin is not None:
+            lines.append(f"  from {self.origin.path}: {self.origin}")
+            lines += [f"  {remark}" for remark in self.origin.remarks]
         for stack in self.stacks.values():
             spec = stack.spec
             final_norm = spec.final_norm or "none"
@@ -202,9 +208,11 @@ class ModelDescription:
         stacks = ", ".join(
             f"{name} {len(stack)} x {stack.heads}" for name, stack in self.stacks.items()
         )
+        origin = "" if self.origin is None else f"; from {self.origin}"
+        origin += "" if self.engine is None else f"; beside {self.engine}"
         return (
             f"Model({self.label}: {type(self.module).__name__}, {self.init}, {dtype} on "
-            f"{self.device}; {stacks})"
+            f"{self.device}; {stacks}{origin})"
         )
 
     def _repr_html_(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -19,14 +20,18 @@ from torch import nn
 
 from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
+from ...files.text_files import read_text
 from ...inputs import bundled
 from ..capture.module_access import find_quantised_layer, is_packed
+from .foreign_checkpoint import find_checkpoint_reader
 
 if TYPE_CHECKING:
     import transformers
 
 # Where there is one device, all mean that one.
 _SINGLE_DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
+
+_HUB_CACHE_NAME = re.compile(r"/models--([^/]+)/snapshots/[^/]+(?:/model\.bin)?$")
 
 _BUNDLED_PREFIX, _PACKAGE_PREFIX = "bundled:", "package:"
 
@@ -172,13 +177,18 @@ def resolve_path_or_id(source: str | os.PathLike[str]) -> str:
     except (OSError, ValueError) as error:  # too long, a null character, no permission
         raise ModelError(f"cannot look at {text[:200]!r}: {error}") from error
     if is_folder:
-        _check_folder(path)
+        path = _snapshot_dir(path)
+        if find_checkpoint_reader(path) is None:
+            _check_folder(path)
+        return str(path)
+    if exists and find_checkpoint_reader(path) is not None:
         return str(path)
     if exists:
         raise ModelError(
-            f"{text!r} is a file: expected a hub id or a folder with config.json and the weights, "
-            "as save_pretrained writes "
-            f"it; pass the folder ({str(path.parent)!r})"
+            f"{text!r} is a file of no known format: expected a hub id or a folder with config.json "
+            "and the weights, as save_pretrained writes it, or a model of CTranslate2, whisper.cpp, "
+            "openai-whisper, MLX or ONNX; "
+            f"pass the folder ({str(path.parent)!r})"
         )
     if text in bundled.models():
         return _bundled_folder(text)
@@ -195,7 +205,27 @@ def model_source_name(source: str | os.PathLike[str], path_or_id: str) -> str:
     text = os.fspath(source)
     if text.startswith(_PACKAGE_PREFIX):
         return text.removeprefix(_PACKAGE_PREFIX)
-    return Path(path_or_id).resolve().name if Path(path_or_id).is_dir() else path_or_id
+    path = Path(path_or_id)
+    if not path.exists():
+        return path_or_id
+    if hub_name := _HUB_CACHE_NAME.search(path.absolute().as_posix()):
+        return hub_name[1].replace("--", "/")
+    path = path.resolve()
+    if path.is_dir():
+        return path.name
+    return path.parent.name if path.name == "model.bin" else path.stem
+
+
+def _snapshot_dir(path: Path) -> Path:
+    """Return the newest snapshot in a folder of the hub's cache (models--OWNER--NAME); of another
+    folder the folder itself."""
+    snapshots = [folder for folder in path.glob("snapshots/*") if folder.is_dir()]
+    if not snapshots:
+        return path
+    main = path / "refs" / "main"
+    revision = read_text(main).strip() if main.is_file() else ""
+    named = [folder for folder in snapshots if folder.name == revision]
+    return named[0] if named else max(snapshots, key=lambda folder: folder.stat().st_mtime)
 
 
 def _bundled_folder(name: str) -> str:

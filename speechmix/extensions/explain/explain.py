@@ -188,6 +188,8 @@ def explain(
                 model, item, text, aligner, align_method, segments
             )
             item = add_pauses(item) if "silence" in include else item
+            if model.engine is not None:
+                remarks = (*remarks, model.engine.remark(model, item))
         else:
             item = segment_item(model, item, segments)
         if model.has_label_head:

@@ -106,7 +106,8 @@ def write_without_heads(
     words: Sequence[int],
 ) -> str:
     """Transcribe a window again with some heads silenced, about as far as some of its words reach."""
-    model, window, tokens = reader.model, readings.window, reader.tokens_of(readings)
+    model, window = reader.model.without_engine(), readings.window
+    tokens = reader.tokens_of(readings)
     reach = int(tokens.rows[np.isin(tokens.owners, words)].max()) + 2 - window.n_prefix
     max_tokens = min(max(reach, _MIN_TOKENS_WITHOUT), MAX_TRANSCRIPT_TOKENS)
     with silence_heads(model, [heads]):

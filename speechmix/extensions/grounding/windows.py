@@ -129,7 +129,9 @@ def decode_windows(model: Model, clip: Clip) -> Iterator[DecodedWindow]:
             f"expected at least {SHORTEST_SECONDS} s"
         )
     if model.capabilities.decoding == "cross-attention":
-        decode = _decode_by_timestamps if model.prefix.timestamps else _decode_greedily
+        # An engine beside the model writes each window.
+        by_timestamps = model.prefix.timestamps and model.engine is None
+        decode = _decode_by_timestamps if by_timestamps else _decode_greedily
         yield from decode(model, clip, audio)
         return
     context = CONTEXT_SECONDS if model.capabilities.decoding == "frames" else 0.0

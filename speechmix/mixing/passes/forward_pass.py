@@ -25,6 +25,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -234,6 +235,7 @@ def map_provenance(
         "init": model.init,
         "seed": model.seed,
         "weights": model.fingerprint,
+        **({"checkpoint": asdict(model.origin)} if model.origin else {}),
         **view.provenance(),
         "dtype": str(precision.states).removeprefix("torch."),
         "engine": request.engine,

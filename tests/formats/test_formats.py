@@ -1,0 +1,231 @@
+"""Files of whisper.cpp, openai-whisper and MLX: weights, tokens and rules come back; what a file lacks is
+said; damaged files are one clear error."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import speechmix
+from speechmix.adapters.loading.foreign_checkpoint import open_checkpoint
+from speechmix.errors import InputError, ModelError, SpeechmixError
+from speechmix.extensions.engines import whisper_tokens
+from speechmix.mixing.passes.mix import mix
+from tests.formats import writers
+from tests.formats.onnx_writer import write_onnx
+from tests.formats.test_ctranslate2 import tiny_whisper, write_ctranslate2
+
+FORMATS = ("ggml", "quantised ggml", "openai", "MLX", "MLX safetensors", "CTranslate2", "ONNX")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*it has no tokenizer", "ignore:.*no alignment heads"
+)
+
+
+@pytest.fixture(scope="module")
+def module():
+    return writers.small_whisper()
+
+
+def write(kind: str, module, folder):
+    """Write a model; return what to load and the file that holds its weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if kind == "CTranslate2":
+        path = write_ctranslate2(tiny_whisper(), folder, "int8")
+        return path, path / "model.bin"
+    if kind.startswith("MLX"):
+        path = writers.write_mlx(module, folder, is_npz=kind == "MLX")
+        name = "weights.npz" if kind == "MLX" else "weights.safetensors"
+        return path, path / name
+    if kind == "ONNX":
+        pytest.importorskip("onnxruntime", reason="the extra `engines` is not installed")
+        pytest.importorskip("onnx", reason="the extra `engines` is not installed")
+        with contextlib.redirect_stdout(io.StringIO()):
+            path = write_onnx(module, folder, is_quantised=True)
+        return path / "encoder_model_quantized.onnx", path / "encoder_model_quantized.onnx"
+    if kind == "openai":
+        path = writers.write_openai(module, folder / "model.pt", torch.float32)
+    else:
+        if kind == "quantised ggml":
+            pytest.importorskip("gguf", reason="the extra `engines` is not installed")
+        path = writers.write_ggml(module, folder / "model.bin", "f32" if kind == "ggml" else "q8_0")
+    return path, path
+
+
+@pytest.mark.parametrize(
+    ("kind", "largest"),
+    [
+        ("ggml", 0.0),
+        ("openai", 0.0),
+        ("MLX", 1e-3),
+        ("MLX safetensors", 1e-3),
+        ("quantised ggml", 1e-2),
+    ],
+)
+def test_weights_come_back(kind, largest, module, tmp_path):
+    path, _ = write(kind, module, tmp_path / "model")
+    model = speechmix.load(path, device="cpu", check=False)
+    for name, value in module.state_dict().items():
+        difference = (model.module.state_dict()[name] - value).abs().max()
+        assert difference <= largest * value.abs().max(), name
+    assert model.origin.format_name.startswith(kind.split()[-1].removesuffix("safetensors"))
+    assert f"sha256 {model.origin.sha256[:12]}" in repr(model)
+    inputs = {
+        "input_features": torch.zeros(1, 80, 100),
+        "decoder_input_ids": torch.tensor([[50257, 7]]),
+    }
+    maps = mix(model, inputs, measures="attention")
+    assert maps["attention", "encoder"].provenance["checkpoint"]["sha256"] == model.origin.sha256
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_matrices_of_onnx_are_found_through_the_graph(module, tmp_path):
+    path, _ = write("ONNX", module, tmp_path / "model")
+    for source, largest in ((path.parent, 0.0), (path, 5e-3)):
+        checkpoint = open_checkpoint(source)
+        again = checkpoint.load_module(torch.float32).state_dict()
+        for name, value in module.state_dict().items():
+            difference = (again[name] - value).abs().max()
+            assert difference <= largest * value.abs().max(), name
+    for name in ("encoder_model.onnx", "decoder_model.onnx"):
+        (path.parent / name).unlink()
+    assert open_checkpoint(path.parent).format_name == "ONNX, uint8"  # the only one there is
+    (path.parent / "decoder_model_quantized.onnx").unlink()
+    with pytest.raises(ModelError, match=r"expected a decoder_model\.onnx beside it"):
+        speechmix.load(path)
+
+
+@pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0"])
+def test_types_of_ggml_are_dequantised_as_gguf_does(kind, module, tmp_path):
+    gguf = pytest.importorskip("gguf", reason="the extra `engines` is not installed")
+    path = writers.write_ggml(module, tmp_path / "model.bin", kind)
+    model = speechmix.load(path, device="cpu", check=False)
+    weight = module.model.decoder.layers[0].fc1.weight.detach().numpy()
+    quantised = gguf.GGMLQuantizationType[kind.upper()]
+    expected = gguf.quants.dequantize(gguf.quants.quantize(weight, quantised), quantised)
+    np.testing.assert_array_equal(model.module.model.decoder.layers[0].fc1.weight.numpy(), expected)
+    assert kind in model.origin.format_name
+
+
+def test_tokens_and_rules_follow_from_the_ranks(module, tmp_path):
+    model = speechmix.load(
+        writers.write_ggml(module, tmp_path / "a.bin"), device="cpu", check=False
+    )
+    tokenizer, generation = model.tokenizer, model.module.generation_config
+    assert tokenizer.encode("ab", add_special_tokens=False) == [256 + 256 * 97 + 98]
+    assert tokenizer.decode([104, 105]) == "hi"
+    assert tokenizer.convert_tokens_to_ids("<|notimestamps|>") == 50362
+    assert generation.begin_suppress_tokens == [32, 50256]
+    assert generation.suppress_tokens == [50257, 50357, 50358, 50359, 50360, 50361]
+    many = writers.small_whisper(writers.MULTILINGUAL)
+    model = speechmix.load(writers.write_ggml(many, tmp_path / "b.bin"), device="cpu", check=False)
+    assert model.module.generation_config.lang_to_id["<|fr|>"] == 50265
+    assert len(model.module.generation_config.lang_to_id) == 99
+
+
+def test_what_a_file_lacks_is_said(module, tmp_path, monkeypatch):
+    path = writers.write_openai(module, tmp_path / "model.pt")
+    monkeypatch.setattr(whisper_tokens, "_TIKTOKEN_PACKAGES", ())
+    with pytest.warns(UserWarning, match="it has no tokenizer, so texts cannot be read") as caught:
+        model = speechmix.load(path, device="cpu", check=False)
+    assert len(caught) == 1
+    assert "it names no alignment heads" in str(caught[0].message)
+    assert model.tokenizer is None
+    assert "no tokenizer" in model.describe()
+    writers.write_tiktoken(tmp_path / "gpt2.tiktoken", writers.made_up_tokens())
+    with pytest.warns(UserWarning, match=r"gpt2\.tiktoken beside it has its tokens"):
+        model = speechmix.load(path, device="cpu", check=False)
+    assert model.tokenizer.decode([104, 105]) == "hi"
+
+
+def test_alignment_heads_of_mlx_are_read(module, tmp_path):
+    folder = writers.write_mlx(module, tmp_path / "mlx", heads=[(0, 1), (0, 0)])
+    model = speechmix.load(folder, device="cpu", check=False)
+    assert model.module.generation_config.alignment_heads == [[0, 1], [0, 0]]
+
+
+def test_a_file_of_another_kind_is_named(tmp_path):
+    path = tmp_path / "notes.bin"
+    path.write_bytes(b"some notes")
+    with pytest.raises(ModelError, match="is a file of no known format"):
+        speechmix.load(path)
+    torch.save({"weights": torch.zeros(3)}, tmp_path / "other.pt")
+    with pytest.raises(ModelError, match="no checkpoint of openai-whisper"):
+        speechmix.load(tmp_path / "other.pt")
+
+
+def test_no_code_of_a_checkpoint_is_run(module, tmp_path):
+    class Code:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "run"), "w"))
+
+    torch.save({"dims": Code(), "model_state_dict": {}}, tmp_path / "model.pt")
+    with pytest.raises(ModelError, match="no checkpoint of openai-whisper"):
+        speechmix.load(tmp_path / "model.pt")
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_that_claim_more_than_the_file_holds(module, tmp_path):
+    weights = writers.openai_weights(module)
+    weights["decoder.token_embedding.weight"] = torch.zeros(1).expand(51864, 2**20)
+    sizes = writers.openai_sizes(module.config)
+    torch.save({"dims": sizes, "model_state_dict": weights}, tmp_path / "model.pt")
+    with pytest.raises(ModelError, match="larger than the file"):
+        speechmix.load(tmp_path / "model.pt")
+
+
+@contextlib.contextmanager
+def memory_limit(more: int):
+    """Let this process have so many more bytes: an allocation over them is a MemoryError."""
+    resource = pytest.importorskip("resource")
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits memory as Linux does")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.long)])
+def test_damaged_files_are_one_clear_error(kind, count, module, tmp_path, monkeypatch):
+    """Files cut, and bytes changed, most of them where the headers are."""
+    path, file = write(kind, module, tmp_path / "model")
+    tokenizer = whisper_tokens.create_tokenizer(
+        writers.made_up_tokens(), whisper_tokens.special_tokens(writers.ENGLISH, path), path
+    )  # a second for each file
+    monkeypatch.setattr(whisper_tokens, "create_tokenizer", lambda *_: tokenizer)
+    data, rng = file.read_bytes(), np.random.default_rng(0)
+    messages = []
+    for number in range(count):
+        changed = bytearray(data)
+        if number % 4 == 0:
+            changed = changed[: rng.integers(len(data))]
+        for _ in range(1 + number % 3):
+            reach = (200, 4000, len(changed))[number % 3]
+            place = int(rng.integers(max(1, min(reach, len(changed)))))
+            if kind in ("openai", "MLX") and number % 2:  # an archive's list is at its end
+                place = max(0, len(changed) - 1 - place)
+            if len(changed):
+                changed[place : place + 1] = bytes(rng.integers(256, size=1, dtype=np.uint8))
+        file.write_bytes(bytes(changed))
+        with memory_limit(2**29):
+            try:
+                checkpoint = open_checkpoint(path)
+                if checkpoint is not None:
+                    checkpoint.load_module(torch.float32)
+            except SpeechmixError as error:
+                messages.append(str(error))
+    assert len(messages) >= count / 8
+    assert all("\n" not in message and str(path) in message for message in messages)
+    file.write_bytes(data[:100])
+    with pytest.raises((ModelError, InputError), match=re.escape(str(path))):
+        speechmix.load(path)
