@@ -278,7 +278,7 @@ def test_pages_print_what_the_command_prints(
     for page in ("faster_whisper", "whisper_cpp"):
         text = (Path(__file__).parents[2] / "docs" / "howto" / f"{page}.md").read_text()
         block = re.search(
-            r"```shell\n(speechmix engine .*)\n```\n\n```text\n(.*?)```", text, re.DOTALL
+            r"```shell\n(speechmix engine [^\n]*)\n```\n\n```text\n(.*?)```", text, re.DOTALL
         )
         assert main(block[1].split()[1:]) == 0
         assert examples.same_text(block[2], capsys.readouterr().out)

@@ -20,7 +20,11 @@ import torch
 
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.generation.decoder_text import decoder_prefix
-from ...adapters.generation.greedy_generation import decode_ids, list_logits_processors
+from ...adapters.generation.greedy_generation import (
+    MAX_TRANSCRIPT_TOKENS,
+    decode_ids,
+    list_logits_processors,
+)
 from ...adapters.loading.foreign_checkpoint import ForeignCheckpoint
 from ...errors import InputError, ModelError
 from ...inputs.clips.clip import Clip
@@ -99,7 +103,7 @@ class RunningEngine:
         self._path, self._format = checkpoint.path, checkpoint.format_name
         check_runtime(self._name, self._format)
         self._runtime: EngineRuntime | None = None
-        self._distances: dict[tuple[Any, ...], tuple[EngineText, int, EngineDistance]] = {}
+        self._distances: dict[tuple[Any, ...], tuple[EngineText, EngineDistance]] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_runtime": None}
@@ -124,10 +128,10 @@ class RunningEngine:
         """Write with the engine, as `generate_greedily` does with a model; a ModelError where its copy
         is too far to be explained."""
         prefix = decoder_prefix(model, clip)
-        written, _, distance = self._read(model, clip, max_tokens)
+        written, distance = self._read(model, clip)
         self.check(distance)
-        count = len(written.ids) - written.ended
-        return [*prefix, *written.ids[:count]], len(prefix), written.ended
+        ids = written.ids[: len(written.ids) - written.ended]
+        return [*prefix, *ids[:max_tokens]], len(prefix), written.ended and len(ids) <= max_tokens
 
     def remark(self, model: Model, clip: Clip) -> str:
         """Say how far the copy is on a clip; a ModelError where it is too far."""
@@ -144,20 +148,17 @@ class RunningEngine:
                 "to measure the weights alone"
             )
 
-    def measure(self, model: Model, clip: Clip, max_tokens: int = 224) -> EngineDistance:
+    def measure(self, model: Model, clip: Clip) -> EngineDistance:
         """Let the engine write, and compare its copy."""
-        return self._read(model, clip, max_tokens)[2]
+        return self._read(model, clip)[1]
 
-    def _read(
-        self, model: Model, clip: Clip, max_tokens: int
-    ) -> tuple[EngineText, int, EngineDistance]:
-        key = (clip.audio_hash, clip.name, clip.language, model.prefix, max_tokens)
+    def _read(self, model: Model, clip: Clip) -> tuple[EngineText, EngineDistance]:
+        key = (clip.audio_hash, clip.name, clip.language, model.prefix)
         if key not in self._distances:
             prefix = [] if model.has_label_head else decoder_prefix(model, clip)
-            written = self.runtime.write(model, clip, prefix, max_tokens)
-            distance = self._compare(model, clip, prefix, written)
-            self._distances[key] = written, len(prefix), distance
-            if distance.mean > WARNED_NATS:
+            written = self.runtime.write(model, clip, prefix, MAX_TRANSCRIPT_TOKENS)
+            self._distances[key] = written, self._compare(model, clip, prefix, written)
+            if (distance := self._distances[key][1]).mean > WARNED_NATS:
                 warnings.warn(str(distance), stacklevel=5)
         return self._distances[key]
 
