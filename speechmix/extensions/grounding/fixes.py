@@ -8,6 +8,7 @@ are counted, too.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -73,12 +74,11 @@ class FixComparison:
             shown[name] = ["" if np.isnan(v) else f"{100 * v:.1f}" for v in table[name]]
         shown["cost"] = [f"{value:.2f}" for value in table["cost"]]
         shown = shown.loc[:, (shown != "").any()]
+        skipped = self.clips[self.clips["skipped"] != ""]
+        counts = Counter(zip(skipped["fix"], skipped["skipped"], strict=True))
         notes = [
             f"{fix}: {reason} ({count} recordings)" if count > 1 else f"{fix}: {reason}"
-            for (fix, reason), count in self.clips[self.clips["skipped"] != ""]
-            .groupby(["fix", "skipped"], sort=False)
-            .size()
-            .items()
+            for (fix, reason), count in counts.items()
         ]
         return "\n".join([shown.to_string(index=False), *notes])
 
@@ -261,10 +261,10 @@ def _make_trial(model: Model, fix: str, baseline: DecodingOptions) -> _Trial:
         return replace(plain, is_voice_alone=True)
     if name == "heads":
         return replace(plain, silences_loops=True)
-    if name in ("prompt", "hotwords"):
-        return replace(
-            plain, model=model.with_prompt(**{"text" if name == "prompt" else name: value})
-        )
+    if name == "prompt":
+        return replace(plain, model=model.with_prompt(value))
+    if name == "hotwords":
+        return replace(plain, model=model.with_prompt(hotwords=value))
     if name == "no-prompt":
         return replace(plain, model=model.with_prompt("", hotwords=""))
     if name.endswith("previous-text"):
@@ -273,10 +273,12 @@ def _make_trial(model: Model, fix: str, baseline: DecodingOptions) -> _Trial:
         numbers = tuple(float(part) for part in value.split("+"))
     except ValueError as error:
         raise InputError(f"{fix!r}: expected numbers, as {name}=0.4") from error
-    change = (
-        {"temperatures": numbers} if name == "temperature" else {"no_speech_threshold": numbers[0]}
+    decoding = (
+        replace(baseline, temperatures=numbers)
+        if name == "temperature"
+        else replace(baseline, no_speech_threshold=numbers[0])
     )
-    return replace(plain, decoding=replace(baseline, **change))  # type: ignore[arg-type]
+    return replace(plain, decoding=decoding)
 
 
 def _decode_voice(

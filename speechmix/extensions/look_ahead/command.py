@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from ...interfaces.cli.clip_options import (
     SkippedItems,
@@ -89,7 +90,7 @@ def _look_ahead(options: argparse.Namespace) -> int:
     from .look_ahead import DELAYS_MS
     from .look_ahead_curves import look_ahead
 
-    settings = {
+    settings: dict[str, Any] = {
         "delays_ms": options.delay or DELAYS_MS,
         "windows": options.window or ("all", 1),
         "chunks_ms": options.chunk or (),

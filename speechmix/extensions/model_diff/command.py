@@ -56,8 +56,10 @@ def _diff(options: argparse.Namespace) -> int:
         raise InputError(f"--out should end in one of {', '.join(ENDINGS)}, found {options.out!r}")
     skipped: SkippedItems = []
     clips = collect_clips(options, skipped)
-    models = [load_model(options, source) for source in (options.model_a, options.model_b)]
-    difference = diff(*models, clips, group=options.group, progress=sys.stderr.isatty())
+    model_a, model_b = (
+        load_model(options, source) for source in (options.model_a, options.model_b)
+    )
+    difference = diff(model_a, model_b, clips, group=options.group, progress=sys.stderr.isatty())
     print_skipped([*skipped, *difference.skipped])
     print(difference)
     if options.out:

@@ -161,7 +161,7 @@ class ModelDifference:
         if layers["changed"].sum() == 0 or not (layers[name] > _NO_DIVERGENCE).any():
             return None
         row = int(layers[name].argmax())
-        limit = layers.loc[row, low]
+        limit = float(layers[low].iloc[row])
         is_supported = has_words if np.isnan(limit) else limit > 0
         return self.groups[row] if is_supported else None
 
