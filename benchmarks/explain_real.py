@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import moonshine_voice
 import numpy as np
@@ -23,6 +24,7 @@ import pandas as pd
 
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
+from speechmix.extensions.explain.frozen_padding import FrozenPadding
 from speechmix.extensions.explain.plain_text import DECIDING_NATS
 from speechmix.inputs.words.transcript_accuracy import normalize_transcript
 
@@ -96,6 +98,22 @@ def main() -> None:
         print((100 * decided["first"].value_counts(normalize=True)).round(0).to_string())
         share = 100 * (group["own sound"] >= group["earlier word"]).mean()
         print(f"own sound at least every earlier word: {share:.0f} %")
+    frozen = [speechmix.explain(model, clip, measures="occlusion") for clip in clips[:7]]
+    with mock.patch.object(FrozenPadding, "of", return_value=None):
+        whole = [speechmix.explain(model, clip, measures="occlusion") for clip in clips[:7]]
+    pairs = list(zip(frozen, whole, strict=True))
+    difference = np.concatenate([(a.drops - b.drops).ravel() for a, b in pairs])
+    same = [
+        a.top(i).label == b.top(i).label
+        for a, b in pairs
+        for i in range(len(a.choices))
+        if len(a.drops)
+    ]
+    print(
+        "padding that keeps its states against whole passes: effects differ by at most "
+        f"{np.nanmax(np.abs(difference)):.2f} nats; "
+        f"the first source is the same for {sum(same)} of {len(same)} words"
+    )
     plain = seconds(partial(transcribe, model, beckett))
     print(f"plain transcription of beckett.wav: {plain:.2f} s")
     calls = {
