@@ -384,7 +384,8 @@ def results_of(folder):
 
 def test_all_kinds_of_the_package_are_tested():
     package_kinds = {kind.name for kind in registry._PACKAGE_KINDS}  # others may be registered
-    assert set(OPTIONS_OF_KINDS) | {"contributions"} == package_kinds
+    # Distances of engines need an engine: tests/formats.
+    assert set(OPTIONS_OF_KINDS) | {"contributions", "engine_distance"} == package_kinds
     with pytest.raises(InputError, match="the run itself"):
         compute_kinds(load_model(), CLIPS, "nowhere", ["contributions"])
 

@@ -29,9 +29,9 @@ def computed(monkeypatch):
     """Measures that are computed, clip by clip."""
     names, keep = [], store._compute_batch
 
-    def counted(model, clips, question, batch_size):
+    def counted(model, clips, question):
         names.extend(question.measures * len(clips))
-        return keep(model, clips, question, batch_size)
+        return keep(model, clips, question)
 
     monkeypatch.setattr(store, "_compute_batch", counted)
     return names

@@ -111,8 +111,7 @@ def _tensor(value: np.ndarray) -> Tensor:
 
 def _read(folder: Path, class_name: str) -> Config:
     try:
-        options = NO_CUSTOM_CODE if class_name == "AutoConfig" else {}
-        return transformers_class(class_name).from_pretrained(str(folder), **options)
+        return transformers_class(class_name).from_pretrained(str(folder), **NO_CUSTOM_CODE)
     except Exception as error:  # a damaged file
         raise ModelError(
             f"{folder}: no {class_name} beside the ONNX files ({first_line(error)})"

@@ -169,7 +169,7 @@ def register_measure(name: str, **facts: Any) -> Callable[[MeasureFunction], Mea
     ... def value_length(block, units):
     ...     lengths = block.values.norm(dim=-1).mean(dim=0)                                    # [K]
     ...     return units.pool_targets(units.pool_sources(lengths.expand(len(units.rows), -1)))  # [W_t, W_s]
-    >>> MEASURES["value_length"].options
+    >>> MEASURES["value_length"].own_options
     ()
     >>> forget_measure("value_length")
     """

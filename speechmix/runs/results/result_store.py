@@ -41,7 +41,7 @@ from .clip_result_files import KEY, Owner, Part, part_name, rows_table
 from .map_files import MAPS, MapFiles
 from .part_index import Key, PartIndex, remove_part
 from .run_folder import RunFolder, RunState
-from .score_files import CopiedScores, RowGroups, ScoreFiles
+from .score_files import CopiedScores, RowGroups, ScoreFiles, folder_value
 from .stored_maps import read_row_maps
 
 _LARGE_PART_BYTES = 2**26  # of scores; smaller parts are made again when one is added
@@ -126,7 +126,7 @@ def _copy_scores(index: PartIndex, keys: Sequence[Key], scores: ScoreFiles) -> N
     targets = {(partition, stem) for partition, stem, _ in files}
     for key in keys:
         for partition, stem in targets:
-            if partition.parent.name == f"measure={key.kind}":
+            if partition.parent.name == f"measure={folder_value(key.kind)}":
                 copies[partition, stem].append((index[key].part_index, key.clip))
     for (partition, stem), clips in sorted(copies.items()):
         copied: dict[int, CopiedScores] = {}

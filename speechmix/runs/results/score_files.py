@@ -401,10 +401,10 @@ def partition_folder(model: str, init: str, measure: str, stack: str) -> Path:
     'model=openai%2Fwhisper-small/init=trained/measure=attention/stack=cross'
     """
     values = {"model": model, "init": init, "measure": measure, "stack": stack}
-    return Path(*(f"{name}={_folder_value(value)}" for name, value in values.items()))
+    return Path(*(f"{name}={folder_value(value)}" for name, value in values.items()))
 
 
-def _folder_value(value: str) -> str:
+def folder_value(value: str) -> str:
     """Return a value as part of a folder's name; one that no file system takes is cut, with a hash
     of the whole."""
     shortened_value = value
