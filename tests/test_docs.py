@@ -191,6 +191,8 @@ def test_options_named_in_prose_are_ones_that_there_are():
         prose = re.sub(
             r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
         )
+        if path.name == "CHANGELOG.md":  # without the column of old names
+            prose = re.sub(r"^\| .*? \|", "|", prose, flags=re.MULTILINE)
         for code in re.findall(r"`([^`\n]+)`", prose):
             options = re.findall(r"(?<![\w-])--[a-z][\w-]*", code)
             missing += [
