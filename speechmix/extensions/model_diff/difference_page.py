@@ -32,7 +32,7 @@ _TERMS = {
 def write_difference_page(difference: ModelDifference, path: Path) -> Path:
     """Write one HTML page that needs no other file."""
     figure = new_figure(6.5, 1.0 + 0.19 * len(difference.groups))
-    difference_panel(difference.layers, ax=figure.subplots())
+    difference_panel(difference, ax=figure.subplots())
     transcripts = pd.DataFrame(
         [
             {"clip": d.name, "A": d.text_a, "B": d.text_b, "changed words": d.changed_count}
@@ -67,15 +67,11 @@ def _sortable(table: pd.DataFrame) -> SortableTable:
     return SortableTable(shown, sort_keys={name: table[name].tolist() for name in numbers})
 
 
-def difference_panel(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw the effect of each part of a model, with its interval.
-
-    Parameters
-    ----------
-    table : DataFrame
-        `ModelDifference.layers`.
-    ax : matplotlib Axes
-    """
+def difference_panel(difference: ModelDifference, *, ax: Axes | None = None) -> Axes:
+    """Draw the effect of each part of a model, with its interval."""
+    table = difference.layers
+    if ax is None:
+        ax = new_figure(6, 0.8 + 0.24 * len(table)).subplots()
     has_words = table["effect"].notna().any()
     name, limits = ("effect", "") if has_words else ("divergence", "divergence_")
     places, values = np.arange(len(table)), table[name].fillna(0.0)
