@@ -32,17 +32,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from speechmix.evaluation.statistics.claim_rule import (
+    DEFAULT_TWINS,
+    FEWEST_CLAIM_GROUPS,
+    FEWEST_TWINS,
+)
 from speechmix.evaluation.statistics.intervals import (
     FEWEST_GROUPS,
     mean_intervals,
     one_more_twin_intervals,
 )
-from speechmix.evaluation.statistics.random_twin_comparison import (
-    DEFAULT_TWINS,
-    FEWEST_CLAIM_GROUPS,
-    FEWEST_TWINS,
-    compare_with_twins,
-)
+from speechmix.evaluation.statistics.random_twin_comparison import compare_with_twins
 
 if TYPE_CHECKING:
     from speechmix import Clip

@@ -50,7 +50,7 @@ from speechmix.runs.journal.stage_lines import compute_item_lines
 from speechmix.runs.progress import Progress, ProgressLines
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.score_clips import compute_kinds, score_clips
-from speechmix.studies.french.french_study import TWIN_CLIPS
+from speechmix.studies.french.study_defaults import TWIN_CLIPS
 from speechmix.studies.french.synthetic_corpus import PairText, speak_pair
 from speechmix.studies.french.transcript_comparison import compare_transcript
 

@@ -29,6 +29,7 @@ import pandas as pd
 
 from ..errors import InputError
 from ..interventions.value_knock_out import CONTROL, CUE
+from .statistics.claim_rule import FEWEST_CLAIM_GROUPS
 from .statistics.intervals import (
     FEWEST_GROUPS,
     LEVEL,
@@ -36,7 +37,6 @@ from .statistics.intervals import (
     mean_intervals,
     proportion_interval,
 )
-from .statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS
 
 CHANCE_PERCENT = 50.0  # % of clips, between two spellings
 CHANCE_MARGIN_POINTS = (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.decision_map import DecisionMap
-from ..mixing.passes.request import segment_item
+from ..mixing.passes.requested_spans import segment_item
 from .decision import Decision
 from .removals import SOUND, SOUND_FILLS, TOKEN_FILLS, Removal, token_fills
 from .runner import run_interventions

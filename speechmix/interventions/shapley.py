@@ -46,7 +46,7 @@ import pandas as pd
 from ..errors import InputError
 from ..inputs.words.cue_and_target import number_repeated
 from ..mixing.maps.decision_map import DecisionMap
-from ..mixing.passes.request import segment_item
+from ..mixing.passes.requested_spans import segment_item
 from .decision import Decision
 from .input_ablation import build_word_removals, list_fills, list_sides, side_stack
 from .removals import SOUND, Removal

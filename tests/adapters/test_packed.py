@@ -188,7 +188,7 @@ def test_gradients_are_those_of_the_states_that_enter_a_layer(model, inputs):
         assert found["gradient_input", "encoder"].scores[number, 0] == pytest.approx(
             expected, rel=1e-4
         )
-    assert np.isfinite(found["integrated_gradients", "encoder"].scores).all()
+    assert np.isfinite(found["integrated_gradients:steps=4", "encoder"].scores).all()
 
 
 def test_jacobians_stay_within_a_chunk(model, inputs):

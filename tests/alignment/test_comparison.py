@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from speechmix import Clip, Word
-from speechmix.alignment.alignment_result import compare_aligners, summarize_aligners
+from speechmix.alignment.comparison import compare_aligners, summarize_aligners
 from speechmix.errors import AlignmentError, InputError
 
 WORDS = [Word("les", 0.1, 0.3), Word("livres", 0.3, 0.9)]

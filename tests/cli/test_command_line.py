@@ -518,7 +518,7 @@ def test_help_all_is_printed(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["score", "--help-all"])
     assert ended.value.code == 0
-    assert "--product-dtype" in capsys.readouterr().out
+    assert "--allow-outside" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["score", "--help"])
     text = capsys.readouterr().out

@@ -1,6 +1,7 @@
 """A newcomer's first hour: the page's three commands to a page with one's own clip, and what is
 asked and said on the way."""
 
+import re
 import subprocess
 import sys
 
@@ -106,7 +107,9 @@ def test_help_lists_every_command_once_in_a_group_and_a_line(capsys):
         main(["--help"])
     lines = capsys.readouterr().out.splitlines()
     listed = [
-        line.split()[0] for line in lines if line.startswith("  ") and line.lstrip()[0] != "-"
+        re.split(r"\s{2,}", line.strip())[0]
+        for line in lines
+        if line.startswith("  ") and line.lstrip()[0] != "-"
     ]
     assert len(set(listed)) == len(listed) > 12
     assert all(f"{title}:" in lines for title in COMMAND_GROUPS)

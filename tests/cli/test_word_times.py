@@ -12,7 +12,7 @@ from speechmix.interfaces.cli.command_line import create_parser, main
 from speechmix.interfaces.cli.stage_names import join_stage_name
 
 MODEL = "bundled:tiny-french-whisper"
-CTC = ["--align", "ctc", "--aligner", "bundled:tiny-french-ctc", "--device", "cpu"]
+CTC = ["--aligner", "ctc:bundled:tiny-french-ctc", "--device", "cpu"]
 
 
 @pytest.fixture

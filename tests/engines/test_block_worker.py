@@ -137,8 +137,7 @@ def test_a_folder_that_cannot_be_written_to_is_no_clips_fault(asked, log, monkey
     def full(*_, **__):
         raise StorageError("the disk is full")
 
-    for name in ("mix_items", "mix_one"):
-        monkeypatch.setattr(store, name, full)
+    monkeypatch.setattr(store, "mix_items", full)
     with pytest.raises(StorageError, match="full"):
         list(worker(asked).rows("block", clips()))
 

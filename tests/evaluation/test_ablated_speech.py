@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.evaluation.statistics.random_twin_comparison import DEFAULT_TWINS, FEWEST_TWINS
+from speechmix.evaluation.statistics.claim_rule import DEFAULT_TWINS, FEWEST_TWINS
 from speechmix.extensions.speech_ablation.ablated_speech import speech_ablation_figure
 from speechmix.extensions.speech_ablation.speech_ablation_summary import summarize_speech_ablation
 

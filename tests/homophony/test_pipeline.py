@@ -319,7 +319,7 @@ def test_adversarial_rows_end_in_reasons(tmp_path):
 
 @pytest.mark.long
 def test_aligners_are_compared_on_a_sample(study, models):
-    from speechmix.alignment.alignment_result import summarize_aligners
+    from speechmix.alignment.comparison import summarize_aligners
 
     aligners = {
         "synthesis": ("synthesis", None),

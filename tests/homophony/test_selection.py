@@ -17,7 +17,7 @@ import soundfile
 from speechmix.errors import InputError
 from speechmix.runs.journal.stage_journal import run_stage
 from speechmix.runs.journal.stage_lines import input_digest, read_kept_lines
-from speechmix.studies.french.contrasts import describe_confounded_numbers, find_cue_pair
+from speechmix.studies.french.cue_number_pairs import describe_confounded_numbers, find_cue_pair
 from speechmix.studies.french.dataset import (
     SCHEMA,
     read_dataset_metadata,

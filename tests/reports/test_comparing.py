@@ -10,7 +10,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
+from speechmix.evaluation.statistics.claim_rule import DEFAULT_TWINS
 from speechmix.interfaces.cli import main
 from tests.reports.synthetic_runs import GAIN, WHOLE_STACK_GAIN, synthetic_run
 

@@ -15,7 +15,7 @@ from scipy.stats import t as student
 
 from speechmix import Clip
 from speechmix.errors import InputError
-from speechmix.evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
+from speechmix.evaluation.statistics.claim_rule import DEFAULT_TWINS
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.numerics import STRENGTH_FLOOR
 from speechmix.reporting.pages.clip_card import clip_card

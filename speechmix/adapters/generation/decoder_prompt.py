@@ -70,8 +70,10 @@ def split_prompt(model: Model, ids: Sequence[int]) -> tuple[range, range]:
 
     The prompt may be cut at its beginning, where the text behind it is long.
     """
+    if model.family.check_prefix is None or model.tokenizer is None:
+        return range(0), range(0)
     start_id = model.config.decoder_start_token_id
-    if model.family.check_prefix is None or model.tokenizer is None or start_id not in ids:
+    if start_id not in ids:
         return range(0), range(0)
     stop = list(ids).index(start_id)
     own = prompt_ids(model)[1:]

@@ -29,8 +29,6 @@ its correction for skewness,
 and the estimate has the standard error e = sqrt( sd^2 / G + s^2 / T ). Both standard deviations are
 estimates, with df degrees of freedom together (Welch & Satterthwaite). So a true difference d is found
 with the probability that Student's noncentral t (df; d / e) exceeds reach / e.
-
-What a claim about a trained model and its untrained twins needs (`random_twin_comparison`).
 """
 
 from __future__ import annotations
@@ -44,13 +42,9 @@ import pandas as pd
 
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
+from .claim_rule import DEFAULT_TWINS, FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from .grouped_means import grouped_means, iterate_matrices, select_cells
 from .intervals import LEVEL, one_more_twin_intervals, twin_bands
-
-DEFAULT_TWINS = 9  # untrained twins of a model, where nobody says how many
-FEWEST_TWINS = 5  # below which nothing is claimed
-FEWEST_CLAIM_GROUPS = 15  # independent groups of clips, below which nothing is claimed
-
 
 WHOLE_STACK = -1  # in the column layer
 BASELINES = ("share_of_length", "length_matched")

@@ -31,7 +31,8 @@ from ...mixing.measures.mixing_strength import choose_strength_measure
 from ...mixing.passes.batches import pair_batch_bytes
 from ...mixing.passes.forward_pass import score_block
 from ...mixing.passes.item_view import View, resolve_stacks
-from ...mixing.passes.request import MixRequest, inference_context, resolve_state_dtype
+from ...mixing.passes.precision import inference_context, resolve_state_dtype
+from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import make_view
 from .operation_counter import OperationCounter
 

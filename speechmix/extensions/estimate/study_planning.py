@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...errors import InputError
-from ...evaluation.statistics.random_twin_comparison import DEFAULT_TWINS, groups_for_difference
+from ...evaluation.statistics.claim_rule import DEFAULT_TWINS
+from ...evaluation.statistics.random_twin_comparison import groups_for_difference
 from ...reporting.pages.cue_need_sentences import main_measure
 from ...reporting.pages.study_results import Study
 

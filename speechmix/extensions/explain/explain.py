@@ -20,7 +20,7 @@ from ...inputs.clips.clip import Clip
 from ...inputs.clips.segments import SegmentOption
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.timed_words import Word
-from ...mixing.passes.request import segment_item
+from ...mixing.passes.requested_spans import segment_item
 from ..lens.lens import lens as read_lens
 from .choices import AGAINST, list_choices, list_units
 from .explanation import Explanation

@@ -21,7 +21,7 @@ from ...inputs.words.transcript_accuracy import (
     character_error_rate,
     normalize_transcript,
 )
-from ...mixing.passes.request import segment_item
+from ...mixing.passes.requested_spans import segment_item
 from .speech_activity import describe_missing_speech
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.numerics import find_distance
 from ...mixing.passes.forward_pass import map_provenance
 from ...mixing.passes.item_view import Item
-from ...mixing.passes.request import MixRequest, resolve_state_dtype
+from ...mixing.passes.precision import resolve_state_dtype
+from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import make_view
 
 if TYPE_CHECKING:

@@ -31,12 +31,8 @@ from ...mixing.measures.objectives import one_position_advice, resolve_objective
 from ...mixing.measures.token_objectives import Objective
 from ...mixing.passes.forward_pass import map_provenance
 from ...mixing.passes.item_view import Item, View
-from ...mixing.passes.request import (
-    MixRequest,
-    ObjectiveOption,
-    inference_context,
-    resolve_state_dtype,
-)
+from ...mixing.passes.precision import inference_context, resolve_state_dtype
+from ...mixing.passes.request import MixRequest, ObjectiveOption
 from ...mixing.passes.view_kinds import make_view, mask_target
 from . import logit_measures  # noqa: F401  (registers the package's own)
 from .logit_pass import LogitPass

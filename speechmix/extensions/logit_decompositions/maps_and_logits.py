@@ -26,7 +26,8 @@ from ...mixing.measures.token_objectives import Objective
 from ...mixing.measures.unit_positions import Units
 from ...mixing.passes.forward_pass import compute_maps
 from ...mixing.passes.item_view import Item, View
-from ...mixing.passes.request import MixRequest, ObjectiveOption, resolve_state_dtype
+from ...mixing.passes.precision import resolve_state_dtype
+from ...mixing.passes.request import MixRequest, ObjectiveOption
 from .logit_contributions import (
     check_splits_logits,
     contributions_provenance,

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS
 from ...evaluation.statistics.intervals import FEWEST_GROUPS, LEVEL
-from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS
 from .model_design import ModelDesign
 from .robust_errors import RobustTest
 

@@ -22,14 +22,10 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import FEWEST_GROUPS, LEVEL, mean_interval
-from ...evaluation.statistics.random_twin_comparison import (
-    FEWEST_CLAIM_GROUPS,
-    FEWEST_TWINS,
-    WHOLE_STACK,
-    compare_with_twins,
-)
+from ...evaluation.statistics.random_twin_comparison import WHOLE_STACK, compare_with_twins
 from ...mixing.passes.request import AUDIO_UNITS
 
 PROBE_KEYS = ["part", "model", "stack", "position", "label"]

@@ -16,8 +16,8 @@ import pandas as pd
 
 from ...adapters.model import Model
 from ...errors import InputError
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ...evaluation.statistics.intervals import one_more_twin_intervals, permutation_p, twin_bands
-from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence

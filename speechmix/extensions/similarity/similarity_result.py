@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ...evaluation.statistics.intervals import FEWEST_GROUPS, LEVEL
-from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ...files.json_files import JsonObject
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS
 from ...evaluation.statistics.intervals import (
     LEVEL,
     mean_intervals,
@@ -37,7 +38,6 @@ from ...evaluation.statistics.intervals import (
     percentile_levels,
     resample_groups,
 )
-from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS
 
 ONSET_SHARE = 0.25  # of the final level
 LASTING = 3  # checkpoints that a rise must last

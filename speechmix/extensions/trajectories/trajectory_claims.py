@@ -19,11 +19,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from ...evaluation.statistics.random_twin_comparison import (
-    FEWEST_CLAIM_GROUPS,
-    FEWEST_TWINS,
-    WHOLE_STACK,
-)
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
+from ...evaluation.statistics.random_twin_comparison import WHOLE_STACK
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from .onsets import claim_onsets, fewest_checkpoints

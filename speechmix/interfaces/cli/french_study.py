@@ -9,8 +9,8 @@ import argparse
 
 from ...files.json_files import JsonObject
 from ...studies.french.contrasts import CONTRASTS
-from ...studies.french.french_study import MEASURES, SEEDS, TWIN_CLIPS
 from ...studies.french.pair_template import BALANCE_COLUMNS
+from ...studies.french.study_defaults import MEASURES, SEEDS, TWIN_CLIPS
 from .clip_options import add_outside_option
 from .command_parser import Subparsers, select_arguments
 from .model_options import add_model_option, add_seed_option, add_twin_options, list_twin_seeds

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ...evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
+from ...evaluation.statistics.claim_rule import DEFAULT_TWINS
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import TASKS
 from .command_parser import Subparsers

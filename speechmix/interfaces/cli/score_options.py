@@ -151,7 +151,7 @@ def resolve_worker_count(options: argparse.Namespace, sources: Sequence[str]) ->
         raise InputError(
             "--workers splits a run on one machine, --shard between machines: give one of them"
         )
-    if vars(options).get("engine", _PROCESS) != _PROCESS:
+    if vars(options).get("engine", _PROCESS).startswith(_RAY):
         raise InputError(
             "--workers splits a run on one machine, --engine ray on a cluster: give one of them"
         )

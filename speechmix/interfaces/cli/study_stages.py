@@ -156,7 +156,7 @@ def _align(options: argparse.Namespace) -> int:
 def _compare_aligners(options: argparse.Namespace) -> int:
     from ...adapters.loading.load import load
     from ...alignment import METHODS
-    from ...alignment.alignment_result import summarize_aligners
+    from ...alignment.comparison import summarize_aligners
     from ...studies.french.sentence_alignment import compare_on_sample
 
     aligners = {}

@@ -57,7 +57,8 @@ from ..measures.objectives import resolve_objective
 from ..measures.unit_positions import Units
 from .batches import pad_batch, pair_batch_bytes, pair_batch_size, row_batch_size, split_into_groups
 from .item_view import Item, View, describe_unheard_text, resolve_layers, resolve_stacks
-from .request import MixRequest, ObjectiveOption, inference_context, resolve_state_dtype
+from .precision import inference_context, resolve_state_dtype
+from .request import MixRequest, ObjectiveOption
 from .view_kinds import make_view
 
 Key = tuple[str, str]  # measure and stack

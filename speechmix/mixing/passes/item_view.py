@@ -34,7 +34,8 @@ from ...inputs.words.spans import Span
 from ...inputs.words.transcript_accuracy import MAX_ERROR_RATE, character_error_rate
 from ...inputs.words.unit_tiers import role_units
 from ..measures.unit_positions import Units
-from .request import MixRequest, parse_spans
+from .request import MixRequest
+from .requested_spans import parse_spans
 
 Item = Clip | Sentence | str | Inputs
 

@@ -28,14 +28,8 @@ from ..maps.map_set import Maps
 from .batches import clips_per_pass, prefetch_inputs, split_batch, split_into_groups
 from .forward_pass import compute_maps
 from .item_view import Item
-from .request import (
-    MixRequest,
-    ObjectiveOption,
-    Targets,
-    as_unique_tuple,
-    resolve_state_dtype,
-    without_former_options,
-)
+from .precision import resolve_state_dtype
+from .request import MixRequest, ObjectiveOption, Targets, as_unique_tuple, without_former_options
 
 
 @without_former_options

@@ -44,14 +44,8 @@ from ...inputs.words.unit_tiers import tiers_to_json
 from ...inputs.words.word_lookup import TextWord
 from ..measures.token_objectives import Objective
 from .item_view import Item, View
-from .request import (
-    AUDIO_UNITS,
-    TEXT_UNITS,
-    MixRequest,
-    ObjectiveOption,
-    audio_spans,
-    spans_at_positions,
-)
+from .request import AUDIO_UNITS, TEXT_UNITS, MixRequest, ObjectiveOption
+from .requested_spans import audio_spans, spans_at_positions
 
 
 def check_prepared_inputs(inputs: Inputs, model: Model) -> PreparedInputs:

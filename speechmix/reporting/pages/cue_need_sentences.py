@@ -21,8 +21,8 @@ from ...evaluation.cue_need import (
     measure_cue_need,
     measure_layer_need,
 )
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS
 from ...evaluation.statistics.grouped_means import TableRow
-from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ...runs.results.open_run import StoredRun

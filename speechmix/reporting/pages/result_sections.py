@@ -26,6 +26,7 @@ from ...evaluation.cue_need import (
     MARGIN_POINTS,
     groups_for_equivalence,
 )
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS
 from ...evaluation.statistics.grouped_means import (
     curve_agreement,
     distinct_keys,
@@ -34,7 +35,6 @@ from ...evaluation.statistics.grouped_means import (
 )
 from ...evaluation.statistics.groups import choose_evenly
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
-from ...evaluation.statistics.random_twin_comparison import FEWEST_CLAIM_GROUPS
 from ...files.cache_keys import versions
 from ...mixing.maps.measure_registry import measure_label
 from ...mixing.maps.mixing_map import MixingMap

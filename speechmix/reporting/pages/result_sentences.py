@@ -14,15 +14,10 @@ from collections.abc import Sequence
 import pandas as pd
 
 from ...adapters.families.capabilities import stack_phrase
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
-from ...evaluation.statistics.random_twin_comparison import (
-    FEWEST_CLAIM_GROUPS,
-    FEWEST_TWINS,
-    POWER,
-    STRENGTH,
-    detectable_difference,
-)
+from ...evaluation.statistics.random_twin_comparison import POWER, STRENGTH, detectable_difference
 from ...mixing.maps.measure_registry import leading_measure, measure_label
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots.figure_style import model_name

@@ -12,12 +12,9 @@ import re
 
 import pandas as pd
 
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ...evaluation.statistics.grouped_means import TableRow
-from ...evaluation.statistics.random_twin_comparison import (
-    FEWEST_CLAIM_GROUPS,
-    FEWEST_TWINS,
-    STRENGTH,
-)
+from ...evaluation.statistics.random_twin_comparison import STRENGTH
 from ...mixing.maps.measure_registry import leading_measure, measure_label
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 

@@ -5,8 +5,6 @@ In: clips, or a corpus that they are mined of. Out: a run folder with maps, tabl
 random twins; clips of a manifest, of a corpus that is mined for them, or of the package; scores,
 with the cue silenced stack by stack (ablation); the page. Every step goes on where it was stopped.
 
-Default options of the French study.
-
 Clips for the French study, made of a corpus: pairs are mined, words aligned, sentences
 transcribed, examples selected.
 
@@ -24,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from ...adapters.loading.load import load
 from ...errors import InputError, SpeechmixError
-from ...evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
 from ...extension import find_export
 from ...files.json_files import Json, JsonObject
 from ...inputs import bundled
@@ -37,6 +34,7 @@ from .selection import select_examples
 from .speaker_adaptation import align_study
 from .stage_counts import format_stage_counts
 from .stages import mine_corpus, transcribe_corpus, transcript_path
+from .study_defaults import MEASURES, SEEDS, TWIN_CLIPS
 from .study_folder import PAIRS, WORDS
 from .study_report import print_report, read_study_clips
 
@@ -44,11 +42,6 @@ if TYPE_CHECKING:
     from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
     from ...runs.executors.executor import Executor
-
-
-SEEDS = tuple(range(DEFAULT_TWINS))  # of the untrained twins
-TWIN_CLIPS = 80  # clips on which twins after the first are scored: 40 pairs, 20 of each side
-MEASURES = ("value_zeroing", "attention", "attention_norm")
 
 
 _BUNDLED_EXPLAINED_CLIPS = 2  # clips of the package

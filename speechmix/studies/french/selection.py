@@ -31,15 +31,8 @@ from ...files.whole_files import clear_leftovers, hold_writing_lock
 from ...inputs.words.multipart_words import GAP
 from ...runs.journal.stage_files import list_outputs
 from ...runs.journal.stage_lines import lines, read_stage_options
-from .contrasts import (
-    CONTRASTS,
-    IMPERSONAL,
-    INVARIANT,
-    NUMBER_ACROSS_PERSONS,
-    PERSON,
-    TENSE,
-    find_cue_pair,
-)
+from .contrasts import CONTRASTS, IMPERSONAL, INVARIANT, NUMBER_ACROSS_PERSONS, PERSON, TENSE
+from .cue_number_pairs import find_cue_pair
 from .dataset import write_examples
 from .mining import MINING_VERSION
 from .pair_template import BALANCE_COLUMNS

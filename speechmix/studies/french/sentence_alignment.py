@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 
 from ...alignment import Alignment, aligned_words, place_words
-from ...alignment.alignment_result import compare_aligners
+from ...alignment.comparison import compare_aligners
 from ...errors import AlignmentError, InputError
 from ...files.json_files import JsonObject
 from ...files.text_files import write_csv

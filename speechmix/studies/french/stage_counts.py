@@ -16,7 +16,7 @@ from ...files.json_files import JsonObject
 from ...files.text_files import read_csv, write_csv
 from ...inputs.words.transcript_accuracy import character_error_rate
 from ...runs.journal.stage_lines import lines
-from .contrasts import describe_confounded_numbers
+from .cue_number_pairs import describe_confounded_numbers
 from .study_folder import PAIRS, WORDS
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 import pandas as pd
 
-from speechmix.evaluation.statistics.random_twin_comparison import DEFAULT_TWINS
+from speechmix.evaluation.statistics.claim_rule import DEFAULT_TWINS
 from speechmix.extensions.probing.scores import share_interval
 
 LAYERS = range(-1, 5)
