@@ -199,6 +199,7 @@ FOREIGN_NAMES = {
     *("FlopCounterMode", "torch.nn.functional.pairwise_distance", "pairwise_distance", "GridSpec"),
     *("output_hidden_states", "librosa.feature.melspectrogram", "DatasetDict.save_to_disk", "Doc"),
     *("CutSet.to_shar", "cuts.000000.jsonl.gz", "recording.000000.tar", "CheckpointConfig"),
+    "initial_prompt",
     *("a_2.0.flac", "a_2.1.flac", "a_2.ENDING"),
 }
 

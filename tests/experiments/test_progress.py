@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from speechmix.runs import progress as progress_module
-from speechmix.runs.executors.local_workers import _progress_bar
+from speechmix.runs.executors.local_workers import progress_bar
 from speechmix.runs.progress import ProgressLines, show_progress
 
 
@@ -31,7 +31,7 @@ def test_a_stage_with_nothing_to_do_prints_nothing(clock, capsys):
 
 def test_workers_call_the_function_instead_of_drawing_a_bar(capsys):
     calls = []
-    with _progress_bar(8, 2, lambda *call: calls.append(call)) as show:
+    with progress_bar(8, 2, lambda *call: calls.append(call)) as show:
         show(3)
         show(8)
     assert calls == [("score, 2 workers", 3, 8), ("score, 2 workers", 8, 8)]

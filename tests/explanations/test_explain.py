@@ -17,6 +17,7 @@ import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError
 from speechmix.extensions.explain.decoder_drafts import decode_pieces
+from speechmix.extensions.explain.frozen_padding import FrozenPadding
 from speechmix.extensions.explain.generated_tokens import token_label
 from speechmix.extensions.explain.removals import make_removals, read_without
 from speechmix.extensions.explain.tables import COLUMNS
@@ -75,6 +76,14 @@ def fed_ids(model, clip):
     from speechmix.adapters.generation.text_tokens import generate_text
 
     return None if "decoder" not in model.stacks else list(generate_text(model, clip).ids)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def whole_passes():
+    """Whisper's padding is computed again, as by hand; what it costs to freeze it: test_frozen_padding."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FrozenPadding, "of", lambda decision: None)
+        yield
 
 
 class TestWriting:

@@ -11,7 +11,7 @@ from speechmix.adapters.capture.encoder_cache import wrap_encoder_states
 from speechmix.errors import InputError
 from speechmix.extensions.model_diff.changed_words import find_changes
 from speechmix.extensions.model_diff.diff import diff
-from speechmix.extensions.model_diff.layer_effects import measure_effects
+from speechmix.extensions.model_diff.layer_effects import measure_layer_effects
 from speechmix.extensions.model_diff.weight_exchange import (
     copy_weights,
     exchange_weights,
@@ -138,7 +138,7 @@ def test_a_changed_head_is_found(models):
     logits = {}
     model_b.forget_fingerprint()
     decisions = find_changes(model_a, model_b, CLIPS[0])
-    effects = measure_effects(model_a, model_b, decisions, list_groups(model_b), [group])
+    effects = measure_layer_effects(model_a, model_b, decisions, list_groups(model_b), [group])
     assert np.allclose(
         effects.alone[[g.label for g in list_groups(model_b)].index(group.label), -1], 0, atol=1e-9
     )
@@ -159,7 +159,7 @@ def test_states_patched_in_are_those_of_the_other_model(models):
         change(model_b, group, 0.5, seed=index)
     groups = list_groups(model_b)
     decisions = find_changes(model_a, model_b, CLIPS[1])
-    effects = measure_effects(model_a, model_b, decisions, groups, groups)
+    effects = measure_layer_effects(model_a, model_b, decisions, groups, groups)
     sound = {n: t for n, t in decisions.inputs.items() if not n.startswith("decoder_")}
     for layer in range(len(model_a.stacks["encoder"])):
         states = []

@@ -40,7 +40,7 @@ def add_commands(commands: Subparsers) -> None:
 
     command = commands.add_parser(
         "estimate",
-        help="estimate the cost of a run: parameters, memory, time here and on a GPU; or its clips",
+        help="estimate the cost of a run: parameters, memory, time here and on a GPU; or clips",
         description="Only the config of a model on the hub is read; with --items, the model is loaded. "
         "With --pilot: how many groups of clips find a difference of 5, 10 and 15 points to untrained "
         "models, from the spread of a pilot run.",

@@ -27,7 +27,7 @@ def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
     command = commands.add_parser(
         "diff",
-        help="which words changed after quantisation or fine-tuning, and which layer changed them?",
+        help="which words two versions of a model write differently, and which layer made it so",
         epilog=_EXAMPLES,
     )
     command.set_defaults(command=_diff)

@@ -17,7 +17,7 @@ from ...evaluation.statistics.groups import assign_item_groups, build_item_table
 from ...inputs.clips.clip import Clip
 from .changed_words import find_changes
 from .difference import ModelDifference
-from .layer_effects import ClipEffects, measure_effects
+from .layer_effects import ClipEffects, measure_layer_effects
 from .weight_exchange import check_comparable, find_changed_groups, list_groups
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def diff(
         for clip, label in tqdm(list(zip(clips, labels, strict=True)), disable=not progress):
             try:
                 of_clip = find_changes(model_a, model_b, clip)
-                effects.append(measure_effects(model_a, model_b, of_clip, groups, changed))
+                effects.append(measure_layer_effects(model_a, model_b, of_clip, groups, changed))
             except SpeechmixError as error:
                 skipped.append((clip.name, str(error)))
                 continue

@@ -70,7 +70,7 @@ class ClipEffects:
         return int(np.argmax(stays)) if stays.any() else None
 
 
-def measure_effects(
+def measure_layer_effects(
     model_a: Model,
     model_b: Model,
     decisions: ClipDecisions,
