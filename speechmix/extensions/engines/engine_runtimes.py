@@ -102,8 +102,9 @@ class _OnnxRuntime:
         from .onnx_files import decoder_file
 
         settings = onnxruntime.SessionOptions()
-        level = f"ORT_{(option or 'all').upper()}"
-        level = level if level == "ORT_DISABLE_ALL" else level.replace("ORT_", "ORT_ENABLE_")
+        level = (
+            "ORT_DISABLE_ALL" if option == "disable" else f"ORT_ENABLE_{(option or 'all').upper()}"
+        )
         settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
         decoder = decoder_file(path)
         paths = [path] if decoder is None else [path, decoder]
@@ -137,13 +138,13 @@ class _OnnxRuntime:
         session, config = self._sessions[1], model.config
         heads = config.decoder_attention_heads
         empty = np.zeros((1, heads, 0, config.d_model // heads), dtype=np.float32)
-        known = {
+        value_by_input = {
             "input_ids": np.array([ids], dtype=np.int64),
             "encoder_hidden_states": states,
             "use_cache_branch": np.array([False]),
         }
         names = [value.name for value in session.get_inputs()]
-        fed = {name: known.get(name, empty) for name in names}
+        fed = {name: value_by_input.get(name, empty) for name in names}
         return np.asarray(session.run(["logits"], fed)[0])
 
 

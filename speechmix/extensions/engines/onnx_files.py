@@ -48,11 +48,11 @@ def open_onnx(path: Path) -> ForeignCheckpoint:
     """Read the graphs, and find the weights."""
     if path.is_dir():
         paths = _encoder_files(path)
-        plain = [each for each in paths if each.name == "encoder_model.onnx"]
-        if len(plain or paths) > 1:
+        float_encoders = [each for each in paths if each.name == "encoder_model.onnx"]
+        if len(float_encoders or paths) > 1:
             names = ", ".join(each.name for each in paths)
             raise ModelError(f"{path}: holds several encoders, give the file of one: {names}")
-        path = (plain or paths)[0]
+        path = (float_encoders or paths)[0]
     try:
         graph = OnnxGraph(path)
         decoder = decoder_file(path)

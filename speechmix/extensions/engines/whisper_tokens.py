@@ -104,16 +104,16 @@ def installed_tokens(vocab_size: int, folder: Path) -> tuple[list[bytes] | None,
     """Find the ranks of tokens for a file that has none: a ``.tiktoken`` file beside it, or in an
     installed package; with a remark that says where."""
     name = f"{'multilingual' if vocab_size >= 51865 else 'gpt2'}.tiktoken"
-    places = [(folder, f"{name} beside it")]
+    folders = [(folder, f"{name} beside it")]
     for package in _TIKTOKEN_PACKAGES:
         if (spec := find_spec(package)) is not None and spec.submodule_search_locations:
-            places.append(
+            folders.append(
                 (Path(spec.submodule_search_locations[0]) / "assets", f"the package {package}")
             )
-    for place, description in places:
-        if (place / name).is_file():
+    for token_folder, description in folders:
+        if (token_folder / name).is_file():
             return _read_tiktoken(
-                place / name
+                token_folder / name
             ), f"it has no tokenizer; {description} has its tokens"
     return None, (
         f"it has no tokenizer, so texts cannot be read or written: pip install openai-whisper, put {name} "

@@ -146,12 +146,12 @@ def build_whisper(
     except (ValueError, ZeroDivisionError, RuntimeError, TypeError, KeyError) as error:
         raise ModelError(f"{source}: sizes of no Whisper ({str(error)[:200]})") from error
     expected = {name: tuple(value.shape) for name, value in module.model.state_dict().items()}
-    found = {name: tuple(shape) for name, shape in shapes.items()}
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
+    shape_by_name = {name: tuple(shape) for name, shape in shapes.items()}
+    for name in sorted(expected.keys() | shape_by_name.keys()):
+        if expected.get(name) != shape_by_name.get(name):
             raise ModelError(
                 f"{source}: damaged, or another model: {name!r:.90} should have the shape "
-                f"{expected.get(name, 'none')}, found {found.get(name, 'no such weight')}"
+                f"{expected.get(name, 'none')}, found {shape_by_name.get(name, 'no such weight')}"
             )
     return module
 

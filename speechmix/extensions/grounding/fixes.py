@@ -22,9 +22,9 @@ from ...adapters.patching.patches import silence_heads
 from ...errors import InputError
 from ...evaluation.statistics.intervals import bootstrap_interval
 from ...inputs.clips.clip import Clip
-from ...inputs.clips.segments import VOICE, segment_clip
 from ...inputs.words.timed_words import merge_ranges
 from ...inputs.words.transcript_accuracy import count_word_errors, normalize_language
+from ..explain.speech_activity import find_speech
 from ..explain.transcript_errors import align_words
 from .ground import ground_windows
 from .windows import DecodedWindow, DecodingOptions, decode_windows
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 BASELINE = "as it is"
 FIXES = {
-    "vad": "leave stretches without voice out before decoding",
+    "vad": "leave stretches without speech out before decoding (silero-vad)",
     "previous-text": "condition each window on the text of those before",
     "no-previous-text": "do not",
     "prompt": "another prompt, as prompt=TEXT",
@@ -45,10 +45,8 @@ FIXES = {
     "no-speech": "another threshold of no speech, as no-speech=0.3",
     "heads": "silence the heads that carry a repetition loop",
 }
-_MAX_PAUSE, _MARGIN = (
-    2.0,
-    0.4,
-)  # seconds: pauses that stay, and what stays around voice, as in faster-whisper
+# Seconds: pauses that stay, and what stays around speech, as in faster-whisper.
+_MAX_PAUSE, _MARGIN = 2.0, 0.4
 _RATE = 16_000
 
 
@@ -69,18 +67,18 @@ class FixComparison:
 
     def __str__(self) -> str:
         table = self.table
-        shown = table.copy()
+        cells = table.copy()
         for name in ("errors", "errors_low", "errors_high", "difference", "low", "high"):
-            shown[name] = ["" if np.isnan(v) else f"{100 * v:.1f}" for v in table[name]]
-        shown["cost"] = [f"{value:.2f}" for value in table["cost"]]
-        shown = shown.loc[:, (shown != "").any()]
+            cells[name] = ["" if np.isnan(v) else f"{100 * v:.1f}" for v in table[name]]
+        cells["cost"] = [f"{value:.2f}" for value in table["cost"]]
+        cells = cells.loc[:, (cells != "").any()]
         skipped = self.clips[self.clips["skipped"] != ""]
         counts = Counter(zip(skipped["fix"], skipped["skipped"], strict=True))
         notes = [
             f"{fix}: {reason} ({count} recordings)" if count > 1 else f"{fix}: {reason}"
             for (fix, reason), count in counts.items()
         ]
-        return "\n".join([shown.to_string(index=False), *notes])
+        return "\n".join([cells.to_string(index=False), *notes])
 
     @property
     def table(self) -> pd.DataFrame:
@@ -91,11 +89,11 @@ class FixComparison:
         """
         base = self.clips[self.clips["fix"] == BASELINE].reset_index(drop=True)
         rows = []
-        for fix, own in self.clips.groupby("fix", sort=False):
-            own = own.reset_index(drop=True)
-            has_reference = own["errors"].notna().to_numpy()
-            words = own["reference_words"].to_numpy(dtype=float)[has_reference]
-            errors = own["errors"].to_numpy(dtype=float)[has_reference]
+        for fix, rows_of_fix in self.clips.groupby("fix", sort=False):
+            rows_of_fix = rows_of_fix.reset_index(drop=True)
+            has_reference = rows_of_fix["errors"].notna().to_numpy()
+            words = rows_of_fix["reference_words"].to_numpy(dtype=float)[has_reference]
+            errors = rows_of_fix["errors"].to_numpy(dtype=float)[has_reference]
             more = errors - base["errors"].to_numpy(dtype=float)[has_reference]
             total = words.sum() or np.nan
             low, high = bootstrap_interval(np.stack([errors, more]), words)
@@ -103,7 +101,7 @@ class FixComparison:
                 {
                     "fix": fix,
                     **{
-                        name: int(own[name].sum())
+                        name: int(rows_of_fix[name].sum())
                         for name in ("made_up", "removed", "added", "lost")
                     },
                     "errors": errors.sum() / total,
@@ -112,7 +110,7 @@ class FixComparison:
                     "difference": more.sum() / total,
                     "low": low[1],
                     "high": high[1],
-                    "cost": own["seconds"].sum() / base["seconds"].sum(),
+                    "cost": rows_of_fix["seconds"].sum() / base["seconds"].sum(),
                 }
             )
         table = pd.DataFrame(rows)
@@ -241,9 +239,9 @@ def _make_trial(model: Model, fix: str, baseline: DecodingOptions) -> _Trial:
     name, _, value = fix.partition("=")
     needs_value = name in ("prompt", "hotwords", "temperature", "no-speech")
     if name not in FIXES or needs_value != bool(value):
-        known = "; ".join(f"{one}: {meaning}" for one, meaning in FIXES.items())
-        raise InputError(f"cannot try {fix!r}. Fixes are {known}")
-    plain = _Trial(model, baseline)
+        fixes = "; ".join(f"{fix_name}: {meaning}" for fix_name, meaning in FIXES.items())
+        raise InputError(f"cannot try {fix!r}. Fixes are {fixes}")
+    baseline_trial = _Trial(model, baseline)
     has_prompt = bool(model.prefix.prompt or model.prefix.hotwords)
     useless = {
         "previous-text": baseline.previous_text,
@@ -258,17 +256,19 @@ def _make_trial(model: Model, fix: str, baseline: DecodingOptions) -> _Trial:
         }
         raise InputError(f"trying {fix!r} changes nothing: {remedy[name]}")
     if name == "vad":
-        return replace(plain, is_voice_alone=True)
+        return replace(baseline_trial, is_voice_alone=True)
     if name == "heads":
-        return replace(plain, silences_loops=True)
+        return replace(baseline_trial, silences_loops=True)
     if name == "prompt":
-        return replace(plain, model=model.with_prompt(value))
+        return replace(baseline_trial, model=model.with_prompt(value))
     if name == "hotwords":
-        return replace(plain, model=model.with_prompt(hotwords=value))
+        return replace(baseline_trial, model=model.with_prompt(hotwords=value))
     if name == "no-prompt":
-        return replace(plain, model=model.with_prompt("", hotwords=""))
+        return replace(baseline_trial, model=model.with_prompt("", hotwords=""))
     if name.endswith("previous-text"):
-        return replace(plain, decoding=replace(baseline, previous_text=name == "previous-text"))
+        return replace(
+            baseline_trial, decoding=replace(baseline, previous_text=name == "previous-text")
+        )
     try:
         numbers = tuple(float(part) for part in value.split("+"))
     except ValueError as error:
@@ -278,25 +278,27 @@ def _make_trial(model: Model, fix: str, baseline: DecodingOptions) -> _Trial:
         if name == "temperature"
         else replace(baseline, no_speech_threshold=numbers[0])
     )
-    return replace(plain, decoding=decoding)
+    return replace(baseline_trial, decoding=decoding)
 
 
 def _decode_voice(
     model: Model, clip: Clip, decode: Callable[[Model, Clip], Iterator[DecodedWindow]]
 ) -> Iterator[DecodedWindow]:
-    """Decode the stretches with voice, joined; pauses of more than 2 s are left out but for 0.4 s on each side."""
-    audio = clip.audio(_RATE)
-    if not audio.any():
-        return
+    """Decode the stretches with speech, joined; pauses of more than 2 s are left out but for 0.4 s on each side."""
     stretches = [
-        (max(0.0, word.start - _MARGIN), min(clip.duration, word.end + _MARGIN))
-        for word in segment_clip(clip, VOICE).words or ()
+        (max(0.0, start - _MARGIN), min(clip.duration, end + _MARGIN))
+        for start, end in find_speech(clip)
     ]
+    if not stretches:
+        return
+    audio = clip.audio(_RATE)
     ranges = merge_ranges(
         stretches, where=f"clip {clip.name!r}", tolerance=_MAX_PAUSE - 2 * _MARGIN
     )
-    kept = [audio[round(start * _RATE) : round(end * _RATE)] for start, end in ranges]
-    joined = Clip.from_array(np.concatenate(kept), _RATE, name=clip.name, language=clip.language)
+    speech_parts = [audio[round(start * _RATE) : round(end * _RATE)] for start, end in ranges]
+    joined = Clip.from_array(
+        np.concatenate(speech_parts), _RATE, name=clip.name, language=clip.language
+    )
     edges = np.cumsum([0.0, *(end - start for start, end in ranges)])
     for window in decode(model, joined):
         index = min(int(np.searchsorted(edges, window.start, side="right")) - 1, len(ranges) - 1)
@@ -307,7 +309,9 @@ def _compare(
     clip: Clip, fix: str, before: Grounding, after: Grounding, seconds: float
 ) -> dict[str, object]:
     """Count what a transcript has that another does not."""
-    old_words, new_words = ([word.text for word in one.words] for one in (before, after))
+    old_words, new_words = (
+        [word.text for word in grounding.words] for grounding in (before, after)
+    )
     old_made_up, new_made_up = set(before.doubtful()), set(after.doubtful())
     gone = _missing_words(old_words, new_words, clip.language)
     fresh = _missing_words(new_words, old_words, clip.language)

@@ -133,9 +133,9 @@ class Grounding:
         from_prompt = [word for word in self.words if word.is_from_prompt()]
         if from_prompt:
             texts = [f"{word.text} (without it: {word.without_prompt})" for word in from_prompt]
-            shown = ", ".join(texts[:_MOST_PROMPTED])
+            first_words = ", ".join(texts[:_MOST_PROMPTED])
             rest = f" and {len(texts) - _MOST_PROMPTED} more" if len(texts) > _MOST_PROMPTED else ""
-            sentences.append(f"The prompt or the text before decides: {shown}{rest}.")
+            sentences.append(f"The prompt or the text before decides: {first_words}{rest}.")
         return sentences
 
     def to_dataframe(self) -> pd.DataFrame:

@@ -295,8 +295,12 @@ def _decode_by_timestamps(
         # Generation goes on in the padding of a short sound.
         start = min(start, len(audio) / rate)
         fed = part.to(model.device, model.state_dtype)
-        own = next((window for window in encoded if torch.equal(window.inputs, fed)), None)
-        window_prefix = prefix if own is None or not own.prefix else own.prefix
+        encoded_window = next(
+            (window for window in encoded if torch.equal(window.inputs, fed)), None
+        )
+        window_prefix = (
+            prefix if encoded_window is None or not encoded_window.prefix else encoded_window.prefix
+        )
         yield DecodedWindow(
             start,
             samples,
@@ -304,7 +308,7 @@ def _decode_by_timestamps(
             {"input_features": part},
             (*window_prefix, *text_ids),
             len(window_prefix),
-            states=None if own is None else own.states,
+            states=None if encoded_window is None else encoded_window.states,
         )
 
 

@@ -58,13 +58,13 @@ def write_difference_page(difference: ModelDifference, path: Path) -> Path:
 
 def _sortable(table: pd.DataFrame) -> SortableTable:
     numbers = [str(name) for name in table if table[name].dtype.kind == "f"]
-    shown = table.copy()
+    cells = table.copy()
     for name in table:
         if table[name].dtype.kind == "f":
-            shown[name] = ["" if np.isnan(value) else f"{value:.3g}" for value in table[name]]
+            cells[name] = ["" if np.isnan(value) else f"{value:.3g}" for value in table[name]]
         elif table[name].dtype.kind == "b":
-            shown[name] = np.where(table[name], "yes", "no")
-    return SortableTable(shown, sort_keys={name: table[name].tolist() for name in numbers})
+            cells[name] = np.where(table[name], "yes", "no")
+    return SortableTable(cells, sort_keys={name: table[name].tolist() for name in numbers})
 
 
 def difference_panel(difference: ModelDifference, *, ax: Axes | None = None) -> Axes:
