@@ -58,7 +58,7 @@ from ..mixing.passes.item_view import Item
 from ..mixing.passes.request import TEXT_UNITS, MixRequest, ObjectiveOption
 from ..mixing.passes.view_kinds import is_masked_model, make_view, replace_target_by_mask
 from .removals import RowIndices
-from .runner import run_inputs
+from .runner import ENCODER_STATES, run_inputs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -207,12 +207,7 @@ def _audio_frame_sources(
     return tuple(Source(frame, str(frame), (frame,)) for frame in range(count))
 
 
-# Names of inputs: audio features, tokens of a decoder, and encoder states in place of the audio.
-_FEATURES_INPUT, _DECODER_IDS_INPUT, ENCODER_STATES = (
-    "input_features",
-    "decoder_input_ids",
-    "encoder_states",
-)
+_FEATURES_INPUT, _DECODER_IDS_INPUT = "input_features", "decoder_input_ids"
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,6 +29,7 @@ Reader = Callable[[ModelOutput], Tensor]  # output of R runs to Tensor [R, ...]
 Encoder = Callable[[Mapping[str, Tensor]], Tensor]
 ChangedInputs = tuple[Mapping[str, Tensor], RowIndices]
 
+ENCODER_STATES = "encoder_states"  # name of an input that stands in place of the audio
 NO_REMOVAL: tuple[Removal, ...] = ()
 _MAX_BATCH_SIZE = 16  # changed inputs of one shape that run together
 _MAX_INPUTS_IN_MEMORY = 64  # changed inputs that are in memory
@@ -41,6 +42,7 @@ def run_interventions(
     reader: Reader | None = None,
     batch_size: int | None = None,
     encode: Encoder | None = None,
+    double: bool = True,
 ) -> np.ndarray:
     """Run a model with each intervention, and read the margin or something else.
 
@@ -57,6 +59,9 @@ def run_interventions(
         Patches that run together; as many as fit by default.
     encode : callable, optional
         Computes the encoder's states [1, T, D] for inputs whose sound was changed; the encoder by default.
+    double : bool
+        Give the reader of removals logits in double precision; else as the model computes them, for a reader that converts
+        only what it reads.
 
     Returns
     -------
@@ -97,7 +102,7 @@ def run_interventions(
                 model,
                 decision.inputs,
                 list(patches.values()),
-                _make_double_reader(reader),
+                _make_reader(reader),
                 audio_hash=sound,
                 batch_size=batch_size,
             )
@@ -113,7 +118,7 @@ def run_interventions(
     for start in range(0, len(removal_indices), _MAX_INPUTS_IN_MEMORY):
         chunk = removal_indices[start : start + _MAX_INPUTS_IN_MEMORY]
         changed_inputs = [prepare_inputs(removals[index]) for index in chunk]
-        values |= dict(zip(chunk, run_inputs(decision, changed_inputs, reader), strict=True))
+        values |= dict(zip(chunk, run_inputs(decision, changed_inputs, reader, double), strict=True))
     return np.array([values[index] for index in range(len(interventions))])
 
 
@@ -189,13 +194,23 @@ def _sound_removals(removals: Sequence[Removal]) -> tuple[Removal, ...]:
 
 
 def run_inputs(
-    decision: Decision, changed_inputs: Sequence[ChangedInputs], reader: Reader
+    decision: Decision,
+    changed_inputs: Sequence[ChangedInputs],
+    reader: Reader,
+    double: bool = True,
 ) -> list[np.ndarray]:
-    """Read each of many inputs and the rows that stand for the former positions; those of one shape run together."""
+    """Read each of many inputs and the rows that stand for the former positions.
+
+    Those of one shape run together, and apart from others those that share the encoder's states, which are then projected
+    once.
+    """
+    state_counts = Counter(id(inputs.get(ENCODER_STATES)) for inputs, _ in changed_inputs)
     indices_by_shape: dict[tuple[object, ...], list[int]] = {}
     for index, (inputs, rows) in enumerate(changed_inputs):
         shapes = tuple((name, tuple(tensor.shape)) for name, tensor in inputs.items())
-        indices_by_shape.setdefault((shapes, rows is None), []).append(index)
+        states = id(inputs.get(ENCODER_STATES))
+        shared_states = states if state_counts[states] > 1 else None
+        indices_by_shape.setdefault((shapes, rows is None, shared_states), []).append(index)
     values_by_index: dict[int, np.ndarray] = {}
     batch_size = _MAX_BATCH_SIZE if _can_batch(decision) else 1
     for indices in indices_by_shape.values():
@@ -204,9 +219,9 @@ def run_inputs(
             batch = {
                 name: _stack_tensors([inputs[name] for inputs, _ in chunk]) for name in chunk[0][0]
             }
-            values = decision.read_output(
-                batch, _make_double_reader(reader, [rows for _, rows in chunk])
-            )
+            rows = [rows for _, rows in chunk]
+            read = _make_reader(reader, rows, double)
+            values = decision.read_output(batch, read)
             values_by_index |= dict(
                 zip(indices[start : start + batch_size], values.cpu().numpy(), strict=True)
             )
@@ -231,12 +246,12 @@ def _stack_tensors(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(tensors))
 
 
-def _make_double_reader(reader: Reader, rows: Sequence[RowIndices] = ()) -> Reader:
-    """Return a reader that gets logits in double precision, moved to the former positions."""
+def _make_reader(reader: Reader, rows: Sequence[RowIndices] = (), double: bool = True) -> Reader:
+    """Return a reader that gets logits moved to the former positions, and in double precision."""
     row_indices = [row for row in rows if row is not None]
 
     def read_output(output: ModelOutput) -> Tensor:
-        if isinstance(getattr(output, "logits", None), Tensor):
+        if double and isinstance(getattr(output, "logits", None), Tensor):
             output.logits = output.logits.double()
         if row_indices:
             index = torch.tensor(row_indices, device=output.logits.device)

@@ -8,7 +8,7 @@ What the word does by way of padding stays: `benchmarks/explain_real.py` compare
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -30,13 +30,19 @@ class FrozenPadding:
     def __init__(self, decision: Decision, n_positions: int):
         self._decision, self._n_positions = decision, n_positions
         self._encoder: Any = decision.model.module.get_encoder()
-        self._attention_inputs: list[Tensor] = []  # of padding, for each layer [1, T - n, D]
+        self._projections: list[nn.Module] = [
+            projection
+            for layer in self._encoder.layers
+            for projection in (layer.self_attn.k_proj, layer.self_attn.v_proj)
+        ]
+        self._padding_projected: dict[nn.Module, Tensor] = {}  # keys or values [1, T - n, D]
 
-        def keep(states: Tensor) -> dict[str, Tensor]:
-            self._attention_inputs.append(states[:, n_positions:].clone())
-            return {}
+        def keep(projection: nn.Module, _: object, output: Tensor) -> None:
+            self._padding_projected[projection] = output[:, n_positions:].clone()
 
-        with self._at_attention(keep):
+        with ExitStack() as stack:
+            for projection in self._projections:
+                stack.callback(projection.register_forward_hook(keep).remove)
             self._padding = decision.encode(decision.inputs)[:, n_positions:]
 
     @classmethod
@@ -56,8 +62,6 @@ class FrozenPadding:
 
     def encode(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Compute the states [1, T, D] of another sound of the same length."""
-        attention_inputs = iter(self._attention_inputs)
-
         n_positions = self._n_positions
         n_frames = 2 * n_positions + _MARGIN  # of features that the two convolutions read for them
 
@@ -71,29 +75,16 @@ class FrozenPadding:
         def cut_positions(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return (args[0][:, :n_positions], *args[1:])
 
-        def attend(states: Tensor) -> dict[str, Tensor]:
-            return {"key_value_states": torch.cat([states, next(attention_inputs)], dim=1)}
+        def add_padding(projection: nn.Module, _: object, output: Tensor) -> Tensor:
+            return torch.cat([output, self._padding_projected[projection]], dim=1)
 
-        with self._at_attention(attend) as stack:
+        with ExitStack() as stack:
             for handle in (
                 self._encoder.conv1.register_forward_pre_hook(cut_features),
                 self._encoder.conv2.register_forward_hook(fill_window),
                 self._encoder.layers[0].register_forward_pre_hook(cut_positions),
+                *(x.register_forward_hook(add_padding) for x in self._projections),
             ):
                 stack.callback(handle.remove)
             states = self._decision.encode(inputs)
         return torch.cat([states, self._padding], dim=1)
-
-    def _at_attention(self, read: Callable[[Tensor], dict[str, Tensor]]) -> ExitStack:
-        """Give each layer's attention what a function makes of its input, until the stack is left."""
-
-        def add(
-            _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            return args, kwargs | read(args[0] if args else kwargs["hidden_states"])
-
-        stack = ExitStack()
-        for layer in self._encoder.layers:
-            handle = layer.self_attn.register_forward_pre_hook(add, with_kwargs=True)
-            stack.callback(handle.remove)
-        return stack

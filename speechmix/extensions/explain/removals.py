@@ -90,7 +90,9 @@ def read_without(
     if any(removals):
         padding = FrozenPadding.of(writing.decision)
         encode = None if padding is None else padding.encode
-        return run_interventions(writing.decision, removals, reader=read, encode=encode)
+        return run_interventions(
+            writing.decision, removals, reader=read, encode=encode, double=False
+        )
     clean = read(SimpleNamespace(logits=writing.logits[None])).cpu().numpy()  # they are known
     return np.repeat(clean, len(removals), axis=0)
 
@@ -106,18 +108,25 @@ def make_reader(
     positions, ids : sequence of int [R]
     foils : sequence of int or None [R]
     """
-    distinct_positions = sorted(set(positions))
-    position_indices = [distinct_positions.index(position) for position in positions]
+    indices_by_position: dict[int, list[int]] = {}
+    for index, position in enumerate(positions):
+        indices_by_position.setdefault(position, []).append(index)
     has_foil = torch.tensor([foil is not None for foil in foils])
-    others = [foil or 0 for foil in foils]
+    tokens, other_tokens = torch.tensor(list(ids)), torch.tensor([foil or 0 for foil in foils])
 
     def read(output: ModelOutput) -> Tensor:
-        scores = answer_logits(output)[:, distinct_positions].log_softmax(dim=-1)
-        of_foils = torch.where(
-            has_foil.to(scores.device),
-            scores[:, position_indices, others],
-            torch.zeros_like(scores[:, position_indices, others]),
-        )
-        return scores[:, position_indices, list(ids)] - of_foils
+        logits = answer_logits(output)
+        device = logits.device
+        values = torch.empty(len(logits), len(ids), dtype=torch.float64, device=device)
+        for position, indices in indices_by_position.items():
+            # One position at a time: logits of all, in double precision, fill no cache.
+            scores = logits[:, position].double()
+            total = scores.logsumexp(dim=-1, keepdim=True)
+            of_foils = torch.where(
+                has_foil[indices].to(device), scores[:, other_tokens[indices].to(device)], total
+            )
+            of_tokens = scores[:, tokens[indices].to(device)]
+            values[:, indices] = of_tokens - of_foils
+        return values
 
     return read
