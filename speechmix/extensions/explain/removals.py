@@ -120,13 +120,11 @@ def make_reader(
         values = torch.empty(len(logits), len(ids), dtype=torch.float64, device=device)
         for position, indices in indices_by_position.items():
             # One position at a time: logits of all, in double precision, fill no cache.
-            scores = logits[:, position].double()
-            total = scores.logsumexp(dim=-1, keepdim=True)
+            scores = logits[:, position].double().log_softmax(dim=-1)
             of_foils = torch.where(
-                has_foil[indices].to(device), scores[:, other_tokens[indices].to(device)], total
+                has_foil[indices].to(device), scores[:, other_tokens[indices].to(device)], 0.0
             )
-            of_tokens = scores[:, tokens[indices].to(device)]
-            values[:, indices] = of_tokens - of_foils
+            values[:, indices] = scores[:, tokens[indices].to(device)] - of_foils
         return values
 
     return read
