@@ -42,6 +42,13 @@ def test_a_clip_is_explained_and_its_page_written(tmp_path, capsys):
     assert "maisons" in page.read_text(encoding="utf-8")
 
 
+def test_the_text_of_a_part_is_what_is_said_in_it(capsys):
+    clip = str(CLIPS / "left_00_pl.flac")
+    part = ["--cut", "0.3:1.1", "--language", "fr", "--text", "nos maison"]
+    assert main(["explain", clip, *MODEL, *part]) == 0
+    assert "was written 'maisons'" in capsys.readouterr().out
+
+
 @pytest.mark.long
 def test_several_clips_have_a_page_each_and_what_fails_is_said(tmp_path, capsys):
     manifest = tmp_path / "clips.jsonl"

@@ -48,7 +48,10 @@ def add_clip_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--target", help="a word, as for --cue")
     command.add_argument("--foil", help="the other spelling of the target ('livre' for 'livres')")
     command.add_argument(
-        "--cut", type=_parse_seconds, metavar="FROM:TO", help="use only these seconds of one clip"
+        "--cut",
+        type=_parse_seconds,
+        metavar="FROM:TO",
+        help="use only these seconds of one clip; --text is what is said in them",
     )
     add_alignment_options(command)
 
@@ -173,6 +176,10 @@ def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Cl
             "describe several clips in a manifest"
         )
     tier, alphabet = values.get("tier"), values.get("alphabet")
+    # Without word times nobody knows which part of a text a cut would leave.
+    text_of_cut = {}
+    if values.get("cut") and description.get("text") and not description.get("words"):
+        text_of_cut, description = description, {}
     clips: list[Clip] = []
     for path in paths:
         if path in audio_paths:
@@ -180,7 +187,7 @@ def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Cl
                 path, language=options.language, tier=tier, alphabet=alphabet, **description
             )
             clips.append(clip)
-            _print_numeral_meanings(clips[-1], description)
+            _print_numeral_meanings(clip, description)
         else:
             clips += _read_collection(path, options, skipped, tier, alphabet)
     if not clips:
@@ -191,6 +198,9 @@ def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Cl
         if len(clips) != 1:
             raise InputError(f"--cut takes one clip, found {len(clips)}")
         clips = [clips[0].cut(*options.cut)]
+        if text_of_cut:
+            clips = [clips[0].replace(**text_of_cut)]
+            _print_numeral_meanings(clips[0], text_of_cut)
     return add_model_language(clips, values)
 
 
