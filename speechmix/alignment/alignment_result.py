@@ -23,8 +23,8 @@ PHONE_REVISION = 2  # the same of phones
 
 # The doubt that all clips of a language share; the others concern one clip.
 NOT_CALIBRATED = (
-    "Scores of word times are calibrated on French and not calibrated on {language}: a word with a high score "
-    "may also be more than 100 ms off."
+    "Scores and warnings of word times were tuned on French: in {language}, a word with a high score may also "
+    "be more than 100 ms off."
 )
 # The same of an aligner whose scores are calibrated on no language.
 ATTENTION_NOT_CALIBRATED = (
