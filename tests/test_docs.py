@@ -151,7 +151,9 @@ def test_commands_are_ones_that_there_are(where, words):
 
     if words[0] == "speechmix":
         assert callable(create_parser().parse_args(words[1:]).command)
-    else:
+    elif words[1] == "-c":
+        compile(words[2], where, "exec")
+    elif words[1] != "-m":
         options = [word for word in words[2:] if word.startswith("--")]
         assert (ROOT / words[1]).is_file()
         if options:
