@@ -35,8 +35,6 @@ _PUBLIC = {
     "knock_out": "interventions.value_knock_out",
     "patch": "interventions.patching",
     "ablate": "interventions.value_knock_out",
-    "ablate_input": "interventions.input_ablation",
-    "shapley": "interventions.shapley",
     "open_run": "runs.results.open_run",
     "scorer": "runs.dataset_scorer",
     "compare": "reporting.pages.model_comparison",

@@ -7,20 +7,20 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
-from ..inputs.clips.clip import Clip
-from ..mixing.maps.decision_map import DecisionMap
-from ..mixing.passes.requested_spans import segment_item
-from .decision import Decision
-from .removals import SOUND, SOUND_FILLS, TOKEN_FILLS, Removal, token_fills
-from .runner import run_interventions
-from .value_knock_out import build_decision_map, label_row
+from ...errors import InputError
+from ...inputs.clips.clip import Clip
+from ...interventions.decision import Decision
+from ...interventions.removals import SOUND, SOUND_FILLS, TOKEN_FILLS, Removal, token_fills
+from ...interventions.runner import run_interventions
+from ...interventions.value_knock_out import build_decision_map, label_row
+from ...mixing.maps.decision_map import DecisionMap
+from ...mixing.passes.requested_spans import segment_item
 
 if TYPE_CHECKING:
-    from ..adapters.model import Model
-    from ..inputs.clips.segments import SegmentOption
-    from ..mixing.passes.item_view import Item
-    from ..mixing.passes.request import ObjectiveOption
+    from ...adapters.model import Model
+    from ...inputs.clips.segments import SegmentOption
+    from ...mixing.passes.item_view import Item
+    from ...mixing.passes.request import ObjectiveOption
 
 SIDE_VERBS = {"sound": "mute", "text": "blank", "both": "mute and blank"}
 

@@ -43,24 +43,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ..errors import InputError
-from ..inputs.words.cue_and_target import number_repeated
-from ..mixing.maps.decision_map import DecisionMap
-from ..mixing.passes.requested_spans import segment_item
-from .decision import Decision
+from ...errors import InputError
+from ...inputs.words.cue_and_target import number_repeated
+from ...interventions.decision import Decision
+from ...interventions.removals import SOUND, Removal
+from ...interventions.runner import InterventionCache
+from ...interventions.value_knock_out import build_decision_map, label_row
+from ...mixing.maps.decision_map import DecisionMap
+from ...mixing.passes.requested_spans import segment_item
 from .input_ablation import build_word_removals, list_fills, list_sides, side_stack
-from .removals import SOUND, Removal
-from .runner import InterventionCache
-from .value_knock_out import build_decision_map, label_row
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..adapters.model import Model
-    from ..inputs.clips.segments import SegmentOption
-    from ..mixing.passes.item_view import Item
-    from ..mixing.passes.request import ObjectiveOption
-    from .decision import Decision, Source
+    from ...adapters.model import Model
+    from ...inputs.clips.segments import SegmentOption
+    from ...interventions.decision import Decision, Source
+    from ...mixing.passes.item_view import Item
+    from ...mixing.passes.request import ObjectiveOption
 
 
 # Of sets [m, n] of sources that are there, Boolean: m margins, or m arrays of one shape.
