@@ -33,7 +33,6 @@ _PUBLIC = {
     "mute": "interventions.removals",
     "blank": "interventions.removals",
     "knock_out": "interventions.value_knock_out",
-    "patch": "interventions.patching",
     "ablate": "interventions.value_knock_out",
     "open_run": "runs.results.open_run",
     "scorer": "runs.dataset_scorer",

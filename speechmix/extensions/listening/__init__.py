@@ -5,7 +5,7 @@ from ...extension import Extension
 EXTENSION = Extension(
     package=__name__,
     summary="Does an audio language model use the sound, or guess from the text?",
-    needs=("estimate", "faithfulness", "occlusion"),
+    needs=("estimate", "faithfulness", "occlusion", "patching"),
     exports={"listening": "listening:listening"},
     figures={"listening_panel": "listening_figure:listening_panel"},
     commands={"listening": ("command", "your own clips", 60)},

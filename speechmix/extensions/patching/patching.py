@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..adapters.capture.forward_pass import Capture, use_attention
-from ..adapters.capture.layer_run import Block
-from ..adapters.patching.patches import Patch
-from ..errors import InputError
-from ..inputs.clips.clip import Clip
-from ..mixing.maps.decision_map import DecisionMap
-from .decision import Decision, Source
-from .removals import SOUND, TEXT_IDS, Removal
-from .runner import NO_REMOVAL, run_interventions
-from .value_knock_out import build_decision_map, label_row, layer_windows
+from ...adapters.capture.forward_pass import Capture, use_attention
+from ...adapters.capture.layer_run import Block
+from ...adapters.patching.patches import Patch
+from ...errors import InputError
+from ...inputs.clips.clip import Clip
+from ...interventions.decision import Decision, Source
+from ...interventions.removals import SOUND, TEXT_IDS, Removal
+from ...interventions.runner import NO_REMOVAL, run_interventions
+from ...interventions.value_knock_out import build_decision_map, label_row, layer_windows
+from ...mixing.maps.decision_map import DecisionMap
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..adapters.model import Model
-    from ..mixing.passes.item_view import Item
-    from ..mixing.passes.request import ObjectiveOption
+    from ...adapters.model import Model
+    from ...mixing.passes.item_view import Item
+    from ...mixing.passes.request import ObjectiveOption
 
 PATCH_KINDS = ("states", "values", "input")
 
