@@ -43,7 +43,7 @@ from ...adapters.binding.layer_components import ProjectionHalf, module_bias, no
 from ...adapters.capture.attention_calls import read_multi_head
 from ...adapters.transformers_types import HookArguments, HookKeywords, TorchFunction
 from ...errors import InputError
-from .gradient_pass import activation_classes
+from ...mixing.measures.gradient_pass import activation_classes
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
