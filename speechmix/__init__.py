@@ -29,7 +29,6 @@ _PUBLIC = {
     "MixingMap": "mixing.maps.mixing_map",
     "LogitContributions": "mixing.maps.logit_contributions",
     "cue_contribution": "evaluation.cue_contribution",
-    "answer_shares": "evaluation.answer_source_shares",
     "mute": "interventions.removals",
     "blank": "interventions.removals",
     "knock_out": "interventions.value_knock_out",

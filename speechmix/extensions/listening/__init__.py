@@ -6,7 +6,10 @@ EXTENSION = Extension(
     package=__name__,
     summary="Does an audio language model use the sound, or guess from the text?",
     needs=("estimate", "faithfulness", "occlusion", "patching"),
-    exports={"listening": "listening:listening"},
+    exports={
+        "answer_shares": "answer_source_shares:answer_shares",
+        "listening": "listening:listening",
+    },
     figures={"listening_panel": "listening_figure:listening_panel"},
     commands={"listening": ("command", "your own clips", 60)},
     kinds={

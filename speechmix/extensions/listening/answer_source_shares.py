@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from ..errors import InputError
-from ..inputs.words.cue_and_target import cue_words
-from ..mixing.maps.mixing_map import MixingMap
+from ...errors import InputError
+from ...inputs.words.cue_and_target import cue_words
+from ...mixing.maps.mixing_map import MixingMap
 
 ANSWER_PARTS = ("sound", "prompt", "answer")
 
