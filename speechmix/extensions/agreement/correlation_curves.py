@@ -2,7 +2,7 @@
 norms.
 
 In: means of `speechmix.extensions.agreement.map_correlations`, and a table of
-`speechmix.evaluation.norm_outlier_weights`. Out: a Figure in the manner of Figures 4 and 5 of Modarressi
+`speechmix.extensions.agreement.norm_outlier_weights`. Out: a Figure in the manner of Figures 4 and 5 of Modarressi
 et al. 2022 (GlobEnc), the published numbers beside one's own: open markers on dotted lines.
 """
 
@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...mixing.maps.measure_registry import measure_label
-from .cue_tables import read_published_data
-from .figure_style import (
+from ...reporting.plots.cue_tables import read_published_data
+from ...reporting.plots.figure_style import (
     CUE_COLOR,
     LABEL_SIZE,
     LAYER_LABEL,

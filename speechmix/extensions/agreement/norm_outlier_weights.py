@@ -17,9 +17,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ..adapters.binding.layer_components import norm_gain
-from ..adapters.model import Model
-from ..errors import InputError
+from ...adapters.binding.layer_components import norm_gain
+from ...adapters.model import Model
+from ...errors import InputError
 
 OUTLIER_OPTIONS = ("either", "first", "second")
 _MIN_DIMENSIONS = 3  # dimensions that a correlation needs to say anything
