@@ -17,10 +17,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, ModelError
+from ...errors import InputError, ModelError
 
 if TYPE_CHECKING:
-    from ..adapters.model import Model
+    from ...adapters.model import Model
 
 _CONFIGS = ("config.json", "adapter_config.json")
 _MOST_DIGITS = 12  # of a step; thousands and millions of it still fit 64 bits
@@ -55,7 +55,7 @@ class Checkpoint:
         Its name is the label; that of an untrained twin is the training, whatever the step.
         A folder without a processor takes that of the folder above it, where a Trainer keeps it.
         """
-        from ..adapters.loading.load import load
+        from ...adapters.loading.load import load
 
         if self.revision is None:
             options |= _processor_above(Path(self.source))
@@ -176,7 +176,7 @@ def _list_revisions(source: str) -> list[str]:
     """List branches and tags on the hub; those in the cache where it cannot be reached."""
     import huggingface_hub
 
-    from ..adapters.loading.checkpoints import first_line
+    from ...adapters.loading.checkpoints import first_line
 
     try:
         refs = huggingface_hub.list_repo_refs(source)
@@ -204,7 +204,7 @@ def _processor_above(folder: Path) -> dict[str, Any]:
         return {}
     from transformers import AutoProcessor
 
-    from ..adapters.loading.checkpoints import NO_CUSTOM_CODE, check_processor_files, first_line
+    from ...adapters.loading.checkpoints import NO_CUSTOM_CODE, check_processor_files, first_line
 
     check_processor_files(above)
     try:
