@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from ...errors import ModelError
-from ..families.family import Family
-from ..families.registry import find_family, find_module_family
-from ..loading.checkpoints import (
+from ...adapters.binding.bound_layers import submodule
+from ...adapters.families.family import Family
+from ...adapters.families.registry import find_family, find_module_family
+from ...adapters.loading.checkpoints import (
     NO_CUSTOM_CODE,
     custom_code_message,
     first_line,
@@ -29,16 +29,16 @@ from ..loading.checkpoints import (
     split_processor,
     transformers_class,
 )
-from ..loading.model_source import (
+from ...adapters.loading.model_source import (
     check_model_reference,
     is_pipeline,
     resolve_path_or_id,
     unwrap_module,
 )
-from ..loading.module_construction import adapter_base
-from ..model import Model
-from ..transformers_types import Config
-from .bound_layers import submodule
+from ...adapters.loading.module_construction import adapter_base
+from ...adapters.model import Model
+from ...adapters.transformers_types import Config
+from ...errors import ModelError
 
 
 def build_meta_model(source: str | Path | Model | Any, *, revision: str | None = None) -> Model:
