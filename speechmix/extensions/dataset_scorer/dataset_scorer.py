@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..adapters.loading.load import load
-from ..adapters.model import Model
-from ..alignment import WORD
-from ..errors import InputError, SpeechmixError
-from ..evaluation.cue_contribution import cue_contribution
-from ..files.json_files import Json, JsonObject
-from ..inputs.clips.clip import Clip
-from ..inputs.clips.manifests import TEXT_COLUMNS
-from ..inputs.formats.word_items import words_from_items
-from ..inputs.words.unit_tiers import PHONE
-from ..mixing.maps.map_set import Maps
-from ..mixing.maps.mixing_map import MixingMap
-from ..mixing.passes.mix import mix_one
-from ..mixing.passes.request import MixRequest
-from .kinds.word_times import align_quietly
+from ...adapters.loading.load import load
+from ...adapters.model import Model
+from ...alignment import WORD
+from ...errors import InputError, SpeechmixError
+from ...evaluation.cue_contribution import cue_contribution
+from ...files.json_files import Json, JsonObject
+from ...inputs.clips.clip import Clip
+from ...inputs.clips.manifests import TEXT_COLUMNS
+from ...inputs.formats.word_items import words_from_items
+from ...inputs.words.unit_tiers import PHONE
+from ...mixing.maps.map_set import Maps
+from ...mixing.maps.mixing_map import MixingMap
+from ...mixing.passes.mix import mix_one
+from ...mixing.passes.request import MixRequest
+from ...runs.kinds.word_times import align_quietly
 
 if TYPE_CHECKING:
     from datasets import Features
