@@ -1,7 +1,7 @@
 """Likelihood of the singular and the plural spelling, for both members of a pair.
 
 In: a model with a head, clips whose `meta` holds ``other_text``, what the pair's other member says
-(the bundled clips and `speechmix.studies.french.synthetic_corpus` have it). Number is *right* if
+(the bundled clips and `speechmix.extensions.synthetic_french.synthetic_corpus` have it). Number is *right* if
 the model finds the clip's own transcript likelier than the other member's, both given whole: log
 p(own | audio) > log p(other | audio). Whole transcripts, because a decoder that is given "les" as
 text knows the number even where the audio of "les" has been silenced. (The target's deciding
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..adapters.capture.device_copy import inputs_to_device
-from ..adapters.capture.encoder_cache import run_encoder
-from ..adapters.generation.decoder_text import decoder_tokens, require_transcription
-from ..errors import InputError
-from ..inputs.clips.clip import Clip
-from ..mixing.maps.numerics import ctc_log_probability
+from ...adapters.capture.device_copy import inputs_to_device
+from ...adapters.capture.encoder_cache import run_encoder
+from ...adapters.generation.decoder_text import decoder_tokens, require_transcription
+from ...errors import InputError
+from ...inputs.clips.clip import Clip
+from ...mixing.maps.numerics import ctc_log_probability
 
 if TYPE_CHECKING:
-    from ..adapters.model import Model
-    from ..adapters.transformers_types import ModelOutput
+    from ...adapters.model import Model
+    from ...adapters.transformers_types import ModelOutput
 
 
 def log_likelihoods(model: Model, clip: Clip, texts: Sequence[str]) -> torch.Tensor:
