@@ -34,7 +34,6 @@ _PUBLIC = {
     "knock_out": "interventions.value_knock_out",
     "ablate": "interventions.value_knock_out",
     "open_run": "runs.results.open_run",
-    "compare": "reporting.pages.model_comparison",
     "french_study": "studies.french.french_study",
     "plots": "reporting.plots",
     "SpeechmixError": "errors",

@@ -114,8 +114,8 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
+    from ...extensions.comparison.model_comparison import compare
     from ...files.whole_files import remove_leftovers
-    from ...reporting.pages.model_comparison import compare
     from ...reporting.pages.table_format import format_contribution_table
 
     comparison = compare(

@@ -44,24 +44,37 @@ from ...evaluation.statistics.random_twin_comparison import (
 )
 from ...files.text_files import write_csv
 from ...files.whole_files import write_text
-from ...runs.results.open_run import StoredRun
-from ..plots.cue_curves import cue_figure
-from ..plots.cue_heat_maps import cue_heat_map
-from ..plots.cue_tables import AS_PUBLISHED_ROWS
-from ..plots.figure_style import model_name, write_figure
-from .cue_need_sentences import main_measure, short_answers
-from .html_page import FirstScreen, Part, Picture, SortableTable, page_svg, render_page
-from .result_sentences import explain_columns, join_names, unclaimed_reason
-from .study_figures import (
+from ...reporting.pages.cue_need_sentences import main_measure, short_answers
+from ...reporting.pages.html_page import (
+    FirstScreen,
+    Part,
+    Picture,
+    SortableTable,
+    page_svg,
+    render_page,
+)
+from ...reporting.pages.result_sentences import explain_columns, join_names, unclaimed_reason
+from ...reporting.pages.study_figures import (
     PUBLISHED_TITLE,
     published_caption,
     published_figures,
     published_notes,
     published_target_rows,
 )
-from .study_results import Study
-from .study_tables import KEYS, drop_control_clips, layer_rows, percent_table, stack_rows
-from .table_format import format_contribution_table, markdown_table
+from ...reporting.pages.study_results import Study
+from ...reporting.pages.study_tables import (
+    KEYS,
+    drop_control_clips,
+    layer_rows,
+    percent_table,
+    stack_rows,
+)
+from ...reporting.pages.table_format import format_contribution_table, markdown_table
+from ...reporting.plots.cue_curves import cue_figure
+from ...reporting.plots.cue_heat_maps import cue_heat_map
+from ...reporting.plots.cue_tables import AS_PUBLISHED_ROWS
+from ...reporting.plots.figure_style import model_name, write_figure
+from ...runs.results.open_run import StoredRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,0 +1,9 @@
+"""Compare the models of several runs, on one page."""
+
+from ...extension import Extension
+
+EXTENSION = Extension(
+    package=__name__,
+    summary="Compare the models of several runs, on one page.",
+    exports={"compare": "model_comparison:compare"},
+)
