@@ -6,4 +6,5 @@ EXTENSION = Extension(
     package=__name__,
     summary="Compare the models of several runs, on one page.",
     exports={"compare": "model_comparison:compare"},
+    commands={"compare": ("command", "results of runs", 20)},
 )
