@@ -101,13 +101,13 @@ def choose_executor(options: argparse.Namespace, sources: Sequence[str]) -> Exec
             f"--engine {options.engine.partition(':')[0]} computes all shards: leave --shard out"
         )
     if options.engine == _SLURM:
-        from ...runs.executors.slurm_executor import SlurmExecutor
+        from ...extensions.clusters.slurm_executor import SlurmExecutor
 
         if options.workers in ("1", "auto"):
             raise InputError("--engine slurm needs a number of tasks: --workers 48")
         return SlurmExecutor(worker_count, dict(map(_split_parameter, options.slurm)))
     if options.engine != _PROCESS:
-        from ...runs.executors.ray_executor import RayExecutor
+        from ...extensions.clusters.ray_executor import RayExecutor
 
         return RayExecutor(options.engine.partition(":")[2] or None)
     if worker_count > 1:

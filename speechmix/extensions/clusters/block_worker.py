@@ -32,12 +32,12 @@ from ...files.json_files import JsonObject
 from ...files.shard_assignment import Shard
 from ...files.whole_files import UNFINISHED, write_error, write_json
 from ...inputs.clips.clip import Clip
-from ..clip_aligner import AlignmentRun
-from ..kinds.word_times import WORD_TIMES_KIND
-from ..model_run import ClipOutcome, ModelRun, RunRequest
-from ..results.clip_result_files import Owner
-from ..results.result_store import Results
-from ..results.run_folder import RunFolder
+from ...runs.clip_aligner import AlignmentRun
+from ...runs.kinds.word_times import WORD_TIMES_KIND
+from ...runs.model_run import ClipOutcome, ModelRun, RunRequest
+from ...runs.results.clip_result_files import Owner
+from ...runs.results.result_store import Results
+from ...runs.results.run_folder import RunFolder
 
 MAX_DEATHS = 2  # of workers that were at a clip; then it is left out
 

@@ -57,16 +57,16 @@ from ...files.json_files import JsonObject
 from ...files.names import refuse_duplicate_label
 from ...files.shard_assignment import Shard
 from ...inputs.clips.clip import Clip
-from ..clip_aligner import ClipAligner
-from ..job_execution import StartedJob
-from ..kinds.word_times import WORD_TIMES_KIND
-from ..model_run import RunRequest
-from ..progress import ALIGN, Progress, show_progress
-from ..results.clip_result_files import Owner, Part, part_paths
-from ..results.result_store import Key, Results
-from ..results.run_folder import RunFolder
-from ..run_job import RunJob
-from ..scored_run import Run
+from ...runs.clip_aligner import ClipAligner
+from ...runs.job_execution import StartedJob
+from ...runs.kinds.word_times import WORD_TIMES_KIND
+from ...runs.model_run import RunRequest
+from ...runs.progress import ALIGN, Progress, show_progress
+from ...runs.results.clip_result_files import Owner, Part, part_paths
+from ...runs.results.result_store import Key, Results
+from ...runs.results.run_folder import RunFolder
+from ...runs.run_job import RunJob
+from ...runs.scored_run import Run
 from .block_worker import ROW, BlockWorker, Pass, result_row
 
 if TYPE_CHECKING:

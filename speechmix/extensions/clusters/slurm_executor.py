@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError, MissingExtraError, SpeechmixError
 from ...files.json_files import Json
 from ...files.shard_assignment import Shard
-from ..results.run_folder import RunFolder
-from ..run_job import RunJob
-from ..scored_run import Run
-from ..shard_merge import drop_repeated_reasons
-from .local_workers import (
+from ...runs.executors.local_workers import (
     FAILED,
     MAX_STARTS,
     failure_message,
@@ -30,6 +26,10 @@ from .local_workers import (
     raise_for_dead_workers,
     run_pickled_job,
 )
+from ...runs.results.run_folder import RunFolder
+from ...runs.run_job import RunJob
+from ...runs.scored_run import Run
+from ...runs.shard_merge import drop_repeated_reasons
 
 if TYPE_CHECKING:
     from submitit import AutoExecutor, Job

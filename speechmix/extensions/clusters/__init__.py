@@ -1,0 +1,8 @@
+"""Runs on many machines: a Ray cluster, or tasks of Slurm."""
+
+from ...extension import Extension
+
+EXTENSION = Extension(
+    package=__name__,
+    summary="Runs on many machines: a Ray cluster, or tasks of Slurm.",
+)
