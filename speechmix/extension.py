@@ -53,6 +53,8 @@ class Extension:
         References by a name that the core asks for.
     checkpoint_readers : mapping of str to str
         Name of a format of checkpoints -> reference to its `CheckpointReader`.
+    engines : mapping of str to str
+        What `--engine` takes -> reference to its `Engine`.
 
     Examples
     --------
@@ -73,6 +75,7 @@ class Extension:
     page_assets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
     checkpoint_readers: Mapping[str, str] = field(default_factory=dict)
+    engines: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -126,6 +129,7 @@ def _refuse_duplicates(all_extensions: Iterable[Extension]) -> None:
             "page_assets",
             "hooks",
             "checkpoint_readers",
+            "engines",
         ):
             for name in getattr(extension, part):
                 owner = owners.setdefault((part, name), extension.package)
