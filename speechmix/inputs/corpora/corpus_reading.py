@@ -20,13 +20,13 @@ from os import PathLike
 from pathlib import Path
 
 from ...errors import InputError
+from ...extensions.corpora import hub_datasets
+from ...extensions.corpora import tar_corpora as lhotse_shar
+from ...extensions.corpora import tar_corpora as webdataset_tars
 from ...files.whole_files import whole_file
 from ..clips.clip import Clip
 from ..clips.corpus_row import RejectedRow, Row, number_duplicates, seeded_uniform
 from ..clips.manifests import clip_from_row, is_release_table, read_clips, read_manifest_rows
-from . import hub_datasets
-from . import tar_corpora as lhotse_shar
-from . import tar_corpora as webdataset_tars
 from .corpus_source import CorpusSource
 
 # Tables that hold no recordings, or those that listeners found wrong or did not judge.

@@ -26,8 +26,8 @@ from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.parquet_files import readable_parquet
 from ...files.user_tables import RowError
-from ..audio.byte_ranges import ByteRange, ParquetCell, parse_location
-from ..clips.corpus_row import (
+from ...inputs.audio.byte_ranges import ByteRange, ParquetCell, parse_location
+from ...inputs.clips.corpus_row import (
     Origin,
     RejectedRow,
     Row,
@@ -36,8 +36,14 @@ from ..clips.corpus_row import (
     resolve_audio_path,
     row_name,
 )
+from ...inputs.corpora.corpus_source import (
+    ArrowObject,
+    CorpusSource,
+    Features,
+    HubData,
+    find_audio_and_text_columns,
+)
 from .annotated_homophones import add_annotations
-from .corpus_source import ArrowObject, CorpusSource, Features, HubData, find_audio_and_text_columns
 
 _BATCH_ROWS = 500
 

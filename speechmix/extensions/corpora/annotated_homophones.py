@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from ...files.json_files import JsonObject
 from ...files.user_tables import RowError
-from ..clips.corpus_row import Row
-from ..words.timed_words import Word
-from ..words.word_lookup import normalize_word
+from ...inputs.clips.corpus_row import Row
+from ...inputs.words.timed_words import Word
+from ...inputs.words.word_lookup import normalize_word
 
 # What the published determiners say of their noun, in the form in which words are compared (l, not
 # l').
