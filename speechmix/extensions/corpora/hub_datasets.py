@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -36,16 +37,15 @@ from ...inputs.clips.corpus_row import (
     resolve_audio_path,
     row_name,
 )
-from ...inputs.corpora.corpus_source import (
-    ArrowObject,
-    CorpusSource,
-    Features,
-    HubData,
-    find_audio_and_text_columns,
-)
+from ...inputs.corpora.corpus_source import CorpusSource
 from .annotated_homophones import add_annotations
+from .columns import Features, find_audio_and_text_columns
 
 _BATCH_ROWS = 500
+
+# Of libraries without types.
+HubData: TypeAlias = Any  # a data set of `datasets`, or several by split
+ArrowObject: TypeAlias = Any  # a type, a schema, an array or a file of pyarrow
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ from ...files.user_tables import MAX_CELL_CHARACTERS, Cells, RowError
 from ...inputs.audio.byte_ranges import ByteRange, open_bytes, open_unbuffered
 from ...inputs.clips.corpus_row import Origin, RejectedRow, Row, row_name
 from ...inputs.clips.manifests import TEXT_COLUMNS, row_from_cells
-from ...inputs.corpora.corpus_source import CorpusSource, find_text_column
+from ...inputs.corpora.corpus_source import CorpusSource
+from .columns import find_text_column
 
 # A tar begins with the name of its first member: so much of each that no name is taken for it.
 _DECOMPRESSION_COMMANDS = {
