@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import InputError
-from .command_parser import Subparsers
+from ...interfaces.cli.command_parser import Subparsers
 
 _EXAMPLES = """examples:
   speechmix export runs/livre --clip livre --layer best
@@ -22,7 +22,7 @@ _SUFFIXES = {"textgrid": ".TextGrid", "eaf": ".eaf", "csv": ".csv"}
 
 def add_commands(commands: Subparsers) -> None:
     """Add the command to a parser's subcommands."""
-    from .score_options import add_stack_option
+    from ...interfaces.cli.score_options import add_stack_option
 
     export = commands.add_parser(
         "export",
@@ -52,7 +52,7 @@ def add_commands(commands: Subparsers) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     from ...files.whole_files import remove_leftovers
-    from ...reporting.tier_export import export_tiers
+    from .tier_export import export_tiers
 
     with remove_leftovers(options.out or Path(options.run) / "tiers"):
         paths = export_tiers(

@@ -10,20 +10,20 @@ from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 
-from ..errors import InputError
-from ..files.names import safe_name
-from ..inputs.words.cue_and_target import find_cue_and_target
-from ..inputs.words.timed_words import Word
-from ..mixing.maps.mixing_map import MixingMap
-from ..mixing.maps.score_tiers import (
+from ...errors import InputError
+from ...files.names import safe_name
+from ...inputs.words.cue_and_target import find_cue_and_target
+from ...inputs.words.timed_words import Word
+from ...mixing.maps.mixing_map import MixingMap
+from ...mixing.maps.score_tiers import (
     TIER_SUFFIXES,
     Layers,
     resolve_map_layers,
     score_tiers,
     write_tier_file,
 )
-from ..runs.results.open_run import open_run
-from ..runs.results.stored_clips import clip_row, find_audio, read_provenance
+from ...runs.results.open_run import open_run
+from ...runs.results.stored_clips import clip_row, find_audio, read_provenance
 
 
 def _target_index(words: Sequence[Word], target: str | int, clip: str) -> int | None:
