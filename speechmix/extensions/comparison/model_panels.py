@@ -14,8 +14,14 @@ from matplotlib.lines import Line2D
 
 from ...errors import InputError
 from ...mixing.maps.measure_registry import STACKS, measure_label
-from .cue_tables import DECIDING, curve_table, ordered_values, select_cue_rows, target_rows_title
-from .figure_style import (
+from ...reporting.plots.cue_tables import (
+    DECIDING,
+    curve_table,
+    ordered_values,
+    select_cue_rows,
+    target_rows_title,
+)
+from ...reporting.plots.figure_style import (
     CUE_LABEL,
     INIT_DASHES,
     INIT_LABELS,
