@@ -15,6 +15,15 @@ from typing import Any
 
 from ...errors import InputError
 from ...extension import import_measures
+from ...extensions.gradient_measures.chefer import chefer
+from ...extensions.gradient_measures.gradients import (
+    check_path_options,
+    deeplift,
+    gradient_input,
+    hta,
+    hta_input,
+    integrated_gradients,
+)
 from ..maps.measure_registry import (
     MEASURE_FACTS,
     RATIO_FACTS,
@@ -32,16 +41,7 @@ from .attention_norm import (
     globenc,
     mixing_ratio,
 )
-from .chefer import chefer
 from .entropy_attention import entropy_attention
-from .gradients import (
-    check_path_options,
-    deeplift,
-    gradient_input,
-    hta,
-    hta_input,
-    integrated_gradients,
-)
 from .measure import OPTIONS, Measure, MeasureFunction, keyword_names
 from .random_baseline import random_baseline
 from .value_zeroing import check_value_zeroing_options, value_zeroing, value_zeroing_share

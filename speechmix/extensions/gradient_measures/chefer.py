@@ -36,17 +36,17 @@ from ...adapters.binding.layer_components import projection_weight
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.layer_run import Block, first_output
 from ...errors import InputError
-from .gradient_pass import RetainedGraph, replaced_states
-from .measure import mixing_between_layers
-from .objectives import one_position_advice
+from ...mixing.measures.gradient_pass import RetainedGraph, replaced_states
+from ...mixing.measures.measure import mixing_between_layers
+from ...mixing.measures.objectives import one_position_advice
 
 if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack
     from ...adapters.binding.layer_components import AttentionModules
     from ...adapters.capture.attention_calls import AttentionCall
     from ...adapters.model import Model
-    from .gradient_pass import GradientPass, SharedPasses
-    from .unit_positions import Units
+    from ...mixing.measures.gradient_pass import GradientPass, SharedPasses
+    from ...mixing.measures.unit_positions import Units
 
 
 # A_bar [Q, K] by stack and layer.

@@ -38,21 +38,21 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...adapters.capture.layer_run import first_output, unpack_states
 from ...errors import InputError
-from .gradient_pass import (
+from ...mixing.measures.gradient_pass import (
     GradientPass,
     RetainedGraph,
     SharedPasses,
     attribute_by_rescale_rule,
     replaced_states,
 )
-from .measure import check_choice
+from ...mixing.measures.measure import check_choice
 
 if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack
     from ...adapters.capture.layer_run import Block
     from ...adapters.model import Model
-    from .gradient_pass import GradientPass
-    from .unit_positions import Units
+    from ...mixing.measures.gradient_pass import GradientPass
+    from ...mixing.measures.unit_positions import Units
 
 
 # Share of the parts' length by which integrated gradients may miss completeness without a warning.
