@@ -42,10 +42,10 @@ from ...mixing.measures.gradient_pass import (
     GradientPass,
     RetainedGraph,
     SharedPasses,
-    attribute_by_rescale_rule,
     replaced_states,
 )
 from ...mixing.measures.measure import check_choice
+from .rescale_rule import attribute_by_rescale_rule
 
 if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack
