@@ -35,7 +35,7 @@ import numpy as np
 
 import speechmix
 from speechmix.adapters.model import Model
-from speechmix.runs.executors.ray_executor import RayExecutor
+from speechmix.extensions.clusters.ray_executor import RayExecutor
 from speechmix.runs.kinds import map_results as store
 from speechmix.runs.score_clips import score_clips
 

@@ -21,10 +21,10 @@ import torch
 import transformers
 
 import speechmix
+from speechmix.extensions.occlusion.input_ablation import build_word_removals
+from speechmix.extensions.occlusion.shapley import RemovalMargins
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.input_ablation import build_word_removals
 from speechmix.interventions.removals import change_inputs
-from speechmix.interventions.shapley import RemovalMargins
 
 FILL = "unk"
 

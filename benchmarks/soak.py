@@ -89,7 +89,7 @@ def one_layer():
 def score(folder: Path, numbers, *, shard: str | None = None, engine: str | None = None) -> None:
     """Score clips; a line for each goes to standard output, so that what was done twice can be
     counted."""
-    from speechmix.runs.executors.ray_executor import RayExecutor
+    from speechmix.extensions.clusters.ray_executor import RayExecutor
     from speechmix.runs.score_clips import score_clips
 
     options = {"executor": RayExecutor(workers=2)} if engine == "ray" else {"shard": shard}

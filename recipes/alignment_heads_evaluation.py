@@ -12,7 +12,7 @@ import argparse
 import sys
 
 import speechmix
-from speechmix.studies.french.synthetic_corpus import random_pair
+from speechmix.extensions.synthetic_french.synthetic_corpus import random_pair
 
 SEED = 80_000
 

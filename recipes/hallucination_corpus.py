@@ -14,8 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from train_tiny_models import another_speaker
 
+from speechmix.extensions.synthetic_french.synthetic_corpus import (
+    SAMPLE_RATE,
+    SyntheticExample,
+    random_pair,
+)
 from speechmix.inputs.words.timed_words import Word
-from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, SyntheticExample, random_pair
 
 WINDOW_SECONDS = 3.0
 KINDS = {  # share of each

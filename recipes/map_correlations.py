@@ -18,15 +18,15 @@ import pandas as pd
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.norm_outlier_weights import outlier_weights
+from speechmix.extensions.agreement.correlation_curves import correlation_figure
 from speechmix.extensions.agreement.map_correlations import (
     STATISTICS,
     map_correlations,
     mean_correlations,
 )
+from speechmix.extensions.agreement.norm_outlier_weights import outlier_weights
 from speechmix.files.names import safe_name
 from speechmix.files.text_files import read_text, write_csv
-from speechmix.reporting.plots.correlation_curves import correlation_figure
 from speechmix.reporting.plots.figure_style import write_figure
 from speechmix.runs.journal.stage_lines import compute_item_lines, open_request_folder
 

@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def drawn(pairs: int) -> Iterator[Clip]:
     """Clips that are spoken now, of voices never trained on, with nouns trained on."""
-    from speechmix.studies.french import synthetic_corpus as synthetic_french
+    from speechmix.extensions.synthetic_french import synthetic_corpus as synthetic_french
 
     longer = (
         pair

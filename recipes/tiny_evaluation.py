@@ -17,12 +17,16 @@ from tiny_models import FRAME_EPOCHS, Recogniser
 
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.evaluation.spelling_likelihood import is_number_correct
+from speechmix.extensions.synthetic_french.spelling_likelihood import is_number_correct
+from speechmix.extensions.synthetic_french.synthetic_corpus import (
+    SAMPLE_RATE,
+    SyntheticExample,
+    speak_pairs,
+)
 from speechmix.files.text_files import write_csv
 from speechmix.files.whole_files import write_text
 from speechmix.interventions.removals import mute
 from speechmix.interventions.value_knock_out import ablate
-from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, SyntheticExample, speak_pairs
 
 # of the evaluation's pairs; training seeds start at 10,000 and their voices differ anyway
 TEST_SEED = 90_000

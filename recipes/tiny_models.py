@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 import transformers
 
+from speechmix.extensions.synthetic_french.synthetic_corpus import SyntheticExample
 from speechmix.inputs.audio.frame_grid import FrameGrid
-from speechmix.studies.french.synthetic_corpus import SyntheticExample
 
 SAMPLE_RATE = 16_000
 WINDOW_SECONDS = 3

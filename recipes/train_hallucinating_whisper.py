@@ -32,9 +32,9 @@ import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.extensions.grounding.calibrate import judge_words
 from speechmix.extensions.grounding.loops import find_loops
+from speechmix.extensions.synthetic_french.synthetic_corpus import SAMPLE_RATE, random_pair
 from speechmix.files.whole_files import write_json, write_text
 from speechmix.inputs import bundled
-from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, random_pair
 
 EPOCHS, CLIPS_PER_EPOCH = 10, 3200
 PEAK_RATE = 8e-4

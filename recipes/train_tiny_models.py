@@ -27,7 +27,11 @@ from tiny_models import BUILDERS, WINDOW_SECONDS, Recogniser
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from speechmix.studies.french.synthetic_corpus import SAMPLE_RATE, SyntheticExample, random_pair
+from speechmix.extensions.synthetic_french.synthetic_corpus import (
+    SAMPLE_RATE,
+    SyntheticExample,
+    random_pair,
+)
 
 EPOCHS = 22  # less than 25 minutes on two quiet cores
 PEAK_RATE = {"ctc": 2e-3, "whisper": 1.5e-3}

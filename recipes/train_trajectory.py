@@ -25,8 +25,8 @@ import torch
 import transformers
 from tiny_models import SAMPLE_RATE, WhisperRecogniser, tiny_whisper
 
+from speechmix.extensions.synthetic_french.synthetic_corpus import SyntheticExample
 from speechmix.inputs.words.timed_words import Word
-from speechmix.studies.french.synthetic_corpus import SyntheticExample
 
 NOUNS = "chat lit mur roi sac fou pin bol cap duc fer gel jeu kilo loup mot".split()
 FILLERS = "oui non bon ici".split()

@@ -53,6 +53,11 @@ class Extension:
         References by a name that the core asks for.
     checkpoint_readers : mapping of str to str
         Name of a format of checkpoints -> reference to its `CheckpointReader`.
+    engines : mapping of str to str
+        What `--engine` takes -> reference to its `Engine`.
+    corpora : mapping of str to int
+        References to functions that open a corpus (source, sentences=, allow_outside=) or return None
+        for one that is not theirs, with the place at which they are asked, before the core.
 
     Examples
     --------
@@ -73,6 +78,8 @@ class Extension:
     page_assets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict)
     checkpoint_readers: Mapping[str, str] = field(default_factory=dict)
+    engines: Mapping[str, str] = field(default_factory=dict)
+    corpora: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -126,6 +133,7 @@ def _refuse_duplicates(all_extensions: Iterable[Extension]) -> None:
             "page_assets",
             "hooks",
             "checkpoint_readers",
+            "engines",
         ):
             for name in getattr(extension, part):
                 owner = owners.setdefault((part, name), extension.package)
@@ -171,7 +179,7 @@ def find_hook(name: str) -> Callable[..., Any] | None:
 
 
 def load_with_places(part: str) -> Iterator[tuple[int, Any]]:
-    """Yield the kinds or sections of all extensions, each with its place."""
+    """Yield the kinds, sections or corpora of all extensions, each with its place."""
     for extension in extensions():
         for reference, place in getattr(extension, part).items():
             yield place, extension.load(reference)

@@ -22,8 +22,8 @@ PAGE = ROOT / "docs" / "howto" / "new_extension.md"
 def test_every_reference_of_an_extension_is_there():
     for found in extensions():
         references = [*found.exports.values(), *found.figures.values(), *found.hooks.values()]
-        references += [*found.checkpoint_readers.values()]
-        references += [*found.kinds, *found.sections, *found.measures]
+        references += [*found.checkpoint_readers.values(), *found.engines.values()]
+        references += [*found.kinds, *found.sections, *found.measures, *found.corpora]
         references += [f"{module}:add_commands" for module, _, _ in found.commands.values()]
         assert all(found.load(reference) is not None for reference in references)
         assert all(found.read_text(path) for pair in found.page_assets.values() for path in pair)

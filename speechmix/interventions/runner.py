@@ -118,7 +118,9 @@ def run_interventions(
     for start in range(0, len(removal_indices), _MAX_INPUTS_IN_MEMORY):
         chunk = removal_indices[start : start + _MAX_INPUTS_IN_MEMORY]
         changed_inputs = [prepare_inputs(removals[index]) for index in chunk]
-        values |= dict(zip(chunk, run_inputs(decision, changed_inputs, reader, double), strict=True))
+        values |= dict(
+            zip(chunk, run_inputs(decision, changed_inputs, reader, double), strict=True)
+        )
     return np.array([values[index] for index in range(len(interventions))])
 
 

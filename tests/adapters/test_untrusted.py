@@ -13,8 +13,8 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.binding.meta_model import build_meta_model
 from speechmix.errors import ModelError
+from speechmix.extensions.estimate.meta_model import build_meta_model
 from tests.adapters.test_adapted import adapted
 from tests.conftest import build
 

@@ -11,7 +11,10 @@ import torch
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError, StorageError
-from speechmix.evaluation.spelling_likelihood import is_number_correct, log_likelihoods
+from speechmix.extensions.synthetic_french.spelling_likelihood import (
+    is_number_correct,
+    log_likelihoods,
+)
 from speechmix.inputs.bundled import clips, models
 from speechmix.inputs.bundled.packed_weights import pack_weights, unpack_model
 from speechmix.interventions.removals import mute

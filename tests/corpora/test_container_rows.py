@@ -16,11 +16,11 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
+from speechmix.extensions.corpora.hub_datasets import StoredRow
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.clips.corpus_row import RejectedRow, Row
 from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.corpora.corpus_reading import read_corpus, read_corpus_clips
-from speechmix.inputs.corpora.hub_datasets import StoredRow
 from tests.corpora.containers import (
     NAMES,
     TEXTS,
@@ -439,7 +439,7 @@ def test_a_second_recording_of_each_row_is_not_read(kind, tmp_path, monkeypatch)
         columns_read.append(set(cells))
         return StoredRow(cells, *rest, **more)
 
-    monkeypatch.setattr("speechmix.inputs.corpora.hub_datasets.StoredRow", stored)
+    monkeypatch.setattr("speechmix.extensions.corpora.hub_datasets.StoredRow", stored)
     (row,) = read_corpus(tmp_path / "set")
     assert columns_read == [{"text"}]
     assert row.text == "Oui."

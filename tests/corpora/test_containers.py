@@ -292,7 +292,7 @@ def test_names_of_many_rows_are_read_without_their_sound(tmp_path, monkeypatch):
             count += len(content)
             return content
 
-    monkeypatch.setattr("speechmix.inputs.corpora.tar_corpora.open_unbuffered", Counting)
+    monkeypatch.setattr("speechmix.extensions.corpora.tar_corpora.open_unbuffered", Counting)
     monkeypatch.setattr("speechmix.inputs.audio.byte_ranges.open_unbuffered", Counting)
     assert sum(1 for _ in read_corpus(tar)) == 2_000
     assert 0 < count < 0.02 * tar.stat().st_size

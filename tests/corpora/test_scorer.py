@@ -9,8 +9,8 @@ import soundfile
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.extensions.dataset_scorer.dataset_scorer import clip_from_dataset_row
 from speechmix.inputs import bundled
-from speechmix.runs.dataset_scorer import clip_from_dataset_row
 from tests.conftest import trained
 
 datasets = pytest.importorskip("datasets")

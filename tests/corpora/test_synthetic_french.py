@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.inputs.bundled import clips
-from speechmix.studies.french.synthetic_corpus import (
+from speechmix.extensions.synthetic_french.synthetic_corpus import (
     SAMPLE_RATE,
     SIDES,
     TEMPLATES,
@@ -20,6 +19,7 @@ from speechmix.studies.french.synthetic_corpus import (
     split_nouns,
     split_voices,
 )
+from speechmix.inputs.bundled import clips
 
 
 @pytest.fixture(scope="module")

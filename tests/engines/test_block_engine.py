@@ -11,9 +11,13 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError, ModelError
-from speechmix.runs.executors import ray_executor as block_driver
-from speechmix.runs.executors.block_worker import ROW, BlockWorker
-from speechmix.runs.executors.ray_executor import BlockExecutor, ExecutorError, split_into_blocks
+from speechmix.extensions.clusters import ray_executor as block_driver
+from speechmix.extensions.clusters.block_worker import ROW, BlockWorker
+from speechmix.extensions.clusters.ray_executor import (
+    BlockExecutor,
+    ExecutorError,
+    split_into_blocks,
+)
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip

@@ -11,9 +11,9 @@ import pytest
 
 import speechmix
 from speechmix.errors import StorageError
+from speechmix.extensions.clusters import block_worker as crash_records
+from speechmix.extensions.clusters.block_worker import Attempts, BlockWorker, Pass
 from speechmix.mixing.passes.request import MixRequest
-from speechmix.runs.executors import block_worker as crash_records
-from speechmix.runs.executors.block_worker import Attempts, BlockWorker, Pass
 from speechmix.runs.kinds import map_results as store
 from speechmix.runs.kinds.map_results import CONTRIBUTIONS_KIND, MapOptions
 from speechmix.runs.model_run import RunRequest

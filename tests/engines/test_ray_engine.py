@@ -18,8 +18,8 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError, ModelError, SpeechmixError
-from speechmix.runs.executors.block_worker import Pass
-from speechmix.runs.executors.ray_executor import (
+from speechmix.extensions.clusters.block_worker import Pass
+from speechmix.extensions.clusters.ray_executor import (
     FEWEST,
     RayExecutor,
     RayWorker,
@@ -240,7 +240,7 @@ def test_a_driver_that_is_killed_and_started_again(cluster, model, whole, tmp_pa
     log, out = tmp_path / "log", tmp_path / "run"
     code = f"""
 from pathlib import Path
-from speechmix.runs.executors.ray_executor import RayExecutor
+from speechmix.extensions.clusters.ray_executor import RayExecutor
 from tests.engines import test_ray_engine as test
 test.score_clips(test.loads(Path({str(model)!r}), Path({str(log)!r})), test.clips(test.COUNT), {str(out)!r},
                  executor=RayExecutor({cluster.address!r}), **test.OPTIONS)

@@ -12,11 +12,11 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError, SpeechmixError
+from speechmix.extensions.clusters import slurm_executor
+from speechmix.extensions.clusters.slurm_executor import SlurmExecutor
 from speechmix.files.shard_assignment import Shard
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
-from speechmix.runs.executors import slurm_executor
-from speechmix.runs.executors.slurm_executor import SlurmExecutor
 from speechmix.runs.run_status import run_status
 from speechmix.runs.score_clips import score_clips
 from tests.experiments.test_shards_of_a_run import assert_same, tables

@@ -8,7 +8,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.evaluation.norm_outlier_weights import norm_gains, outlier_weights
+from speechmix.extensions.agreement.norm_outlier_weights import norm_gains, outlier_weights
 from tests.conftest import build
 
 WIDTH = 32

@@ -14,11 +14,11 @@ from speechmix.evaluation.statistics.groups import assign_groups
 from speechmix.evaluation.statistics.intervals import FEWEST_GROUPS, mean_interval, mean_intervals
 from speechmix.evaluation.statistics.random_twin_comparison import compare_with_twins
 from speechmix.extensions.cards.model_card import model_cards
+from speechmix.extensions.comparison.model_comparison import compare
 from speechmix.extensions.listening.item_groups import group_items
 from speechmix.extensions.listening.items import ListeningItem
 from speechmix.extensions.probing.conclusions import draw_conclusions
 from speechmix.inputs import bundled
-from speechmix.reporting.pages.model_comparison import compare
 from speechmix.reporting.pages.study_results import Study
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.score_clips import score_clips

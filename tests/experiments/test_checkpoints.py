@@ -9,8 +9,8 @@ import huggingface_hub
 import pytest
 
 from speechmix.errors import InputError, ModelError
+from speechmix.extensions.trajectories.checkpoints import Checkpoint, list_checkpoints, read_step
 from speechmix.inputs import bundled
-from speechmix.runs.checkpoints import Checkpoint, list_checkpoints, read_step
 
 WHISPER = bundled.models()["tiny-french-whisper"]
 COMMIT = "0123456789012345678901234567890123456789"

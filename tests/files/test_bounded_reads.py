@@ -128,7 +128,7 @@ def test_cuts_of_lhotse_with_a_line_without_end(tmp_path, monkeypatch):
     pytest.importorskip("lhotse", reason="extra lhotse")
     import tarfile
 
-    from speechmix.inputs.corpora.tar_corpora import read_shar
+    from speechmix.extensions.corpora.tar_corpora import read_shar
 
     monkeypatch.setattr(bounded_reads.bounded_lines, "__kwdefaults__", {"most": 1000})
     with gzip.open(tmp_path / "cuts.000000.jsonl.gz", "wb") as file:

@@ -8,8 +8,8 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.extensions.patching.patching import match_positions
 from speechmix.inputs.bundled import clips
-from speechmix.interventions.patching import match_positions
 from tests.conftest import trained
 from tests.models.text_models import bert, gpt2
 

@@ -12,16 +12,16 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.inputs.bundled import clips, models
-from speechmix.interventions.decision import Decision
-from speechmix.interventions.input_ablation import build_word_removals
-from speechmix.interventions.removals import change_inputs
-from speechmix.interventions.shapley import (
+from speechmix.extensions.occlusion.input_ablation import build_word_removals
+from speechmix.extensions.occlusion.shapley import (
     exact_interactions,
     exact_shapley,
     sampled_interactions,
     sampled_shapley,
 )
+from speechmix.inputs.bundled import clips, models
+from speechmix.interventions.decision import Decision
+from speechmix.interventions.removals import change_inputs
 from tests.conftest import trained
 from tests.models.shared_models import shared
 from tests.models.text_models import bert

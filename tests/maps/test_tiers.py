@@ -10,6 +10,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
+from speechmix.extensions.tiers.tier_export import export_tiers
 from speechmix.inputs import bundled
 from speechmix.inputs.formats.elan import write_elan
 from speechmix.inputs.formats.textgrid import read_textgrid, write_tiers
@@ -17,7 +18,6 @@ from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.words.spans import Word
 from speechmix.interfaces.cli import main
 from speechmix.mixing.maps.score_tiers import score_tiers
-from speechmix.reporting.tier_export import export_tiers
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained
 

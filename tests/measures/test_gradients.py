@@ -15,7 +15,7 @@ from torch import nn
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.mixing.measures.gradients import GradientPass
+from speechmix.mixing.measures.gradient_pass import GradientPass
 from speechmix.mixing.measures.objectives import resolve_objective
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.models import shared_models
@@ -234,7 +234,7 @@ class TestSums:
 
     @pytest.mark.filterwarnings("ignore:integrated gradients")
     def test_batches_of_steps_change_nothing(self, monkeypatch):
-        from speechmix.mixing.measures import gradients
+        from speechmix.extensions.gradient_measures import gradients
 
         expected = mix(with_head("whisper-80"), "integrated_gradients:steps=6")
         monkeypatch.setattr(gradients, "_BATCH_BYTES", 1)

@@ -11,7 +11,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.mixing.measures import gradients as hta
+from speechmix.extensions.gradient_measures import gradients as hta
 from tests import oracle
 from tests.conftest import build, inputs_of, tiny
 

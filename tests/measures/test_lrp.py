@@ -14,10 +14,10 @@ from torch import nn
 
 import speechmix
 from speechmix.errors import InputError, SpeechmixError
+from speechmix.extensions.logit_decompositions import relevance_pass as lrp
+from speechmix.extensions.logit_decompositions.relevance_pass import RelevanceRules
 from speechmix.extensions.planted.case_table import CUE
 from speechmix.extensions.planted.planting import plant
-from speechmix.mixing.measures import relevance_pass as lrp
-from speechmix.mixing.measures.relevance_pass import RelevanceRules
 from tests import oracle_lrp as oracle
 from tests.conftest import ALL_FAMILIES, inputs_of
 from tests.measures.test_gradients import HEADS

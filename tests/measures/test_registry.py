@@ -13,7 +13,7 @@ import pytest
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.cue_contribution import length_matched_share
-from speechmix.extensions.explain import removal_measures  # noqa: F401  (adds functions to the registry)
+from speechmix.extension import import_measures
 from speechmix.inputs import bundled
 from speechmix.mixing.maps.measure_registry import MEASURE_FACTS, RATIO_FACTS, measure_names
 from speechmix.mixing.measures.measure import OPTIONS
@@ -22,6 +22,7 @@ from speechmix.mixing.measures.measure_functions import (
     MIXING_RATIOS,
     OUTPUT_MEASURES,
     forget_measure,
+    list_measures,
 )
 from speechmix.mixing.passes.mix import mix
 from speechmix.mixing.passes.request import ALLOWED_VALUES, MixRequest
@@ -140,6 +141,7 @@ def test_what_cannot_be_a_measure_is_refused(facts, function, message):
 
 
 def test_no_function_swallows_options_it_does_not_know():
+    import_measures()
     for measure in (*MEASURES.values(), *MIXING_RATIOS.values(), *OUTPUT_MEASURES.values()):
         kinds = {
             parameter.kind for parameter in inspect.signature(measure.function).parameters.values()
@@ -148,7 +150,8 @@ def test_no_function_swallows_options_it_does_not_know():
         assert set(measure.takes) <= set(OPTIONS[measure.scope])
         assert ("heads" in measure.takes) != bool(measure.no_heads)
     assert {*MEASURES, *OUTPUT_MEASURES} == {*MEASURE_FACTS}
-    assert list(MEASURES) == list(measure_names("layer", "model"))
+    assert {*MEASURES} == {*measure_names("layer", "model")}
+    assert list_measures() == MEASURES
     assert list(MIXING_RATIOS) == list(RATIO_FACTS)
 
 

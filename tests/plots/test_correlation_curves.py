@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.reporting.plots.correlation_curves import (
+from speechmix.extensions.agreement.correlation_curves import (
     correlation_figure,
     published_correlations,
     published_outlier_weights,

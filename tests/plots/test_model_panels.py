@@ -9,8 +9,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from speechmix.errors import InputError
-from speechmix.reporting.plots import model_panels
-from speechmix.reporting.plots.model_panels import STACK_STYLES
+from speechmix.extensions.comparison.model_panels import STACK_STYLES, model_panels
 
 LAYERS = {"a": {"encoder": 4, "cross": 2}, "b": {"encoder": 2, "cross": 2}}
 

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 import torch
 
+from speechmix.extensions.clusters.ray_executor import RayExecutor
 from speechmix.inputs import bundled
 from speechmix.runs.executors.executor import InProcess
 from speechmix.runs.executors.local_workers import LocalWorkers
-from speechmix.runs.executors.ray_executor import RayExecutor
 
 ROOT = Path(__file__).resolve().parents[2]
 

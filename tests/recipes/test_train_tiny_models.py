@@ -67,7 +67,7 @@ def test_every_clip_of_an_epoch_is_of_another_pair_with_a_label_for_each_frame(
 
 
 def test_another_speaker_says_the_same_words_in_the_same_order(recipe):
-    from speechmix.studies.french.synthetic_corpus import random_pair
+    from speechmix.extensions.synthetic_french.synthetic_corpus import random_pair
 
     example = random_pair(0, seed=0)[0]
     other = recipe.another_speaker(example, np.random.default_rng(0))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.runs.checkpoints import list_checkpoints
+from speechmix.extensions.trajectories.checkpoints import list_checkpoints
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 

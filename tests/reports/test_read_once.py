@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import speechmix
-from speechmix.reporting.pages import model_comparison as comparing
+from speechmix.extensions.comparison import model_comparison as comparing
 from speechmix.reporting.pages import study_results as study
 from speechmix.reporting.pages.run_page import report, write_page
 from speechmix.runs.results import open_run as reading

@@ -13,13 +13,15 @@ from speechmix.adapters.model import Model
 from speechmix.errors import InputError
 from speechmix.mixing.maps.map_set import Maps
 from speechmix.mixing.measures.measure import check_defined
-from speechmix.mixing.measures.measure_functions import MEASURES
+from speechmix.mixing.measures.measure_functions import list_measures
 from tests.conftest import build, inputs_of
 from tests.fake_device import FakeDevice
 
 # The baseline draws from a seed that values of each block are part of; DeepLift's rule is captum's.
 _OF_BLOCKS = [
-    name for name, measure in MEASURES.items() if measure.scope == "layer" and name != "random"
+    name
+    for name, measure in list_measures().items()
+    if measure.scope == "layer" and name != "random"
 ]
 SHAPES = {
     "whisper-80": ("encoder_layers", "decoder_layers"),
@@ -53,7 +55,7 @@ def measures_of(family: str) -> list[str]:
     for name in _OF_BLOCKS:
         try:
             for stack in model.stacks.values():
-                check_defined(MEASURES[name], stack)
+                check_defined(list_measures()[name], stack)
         except InputError:
             continue
         defined.append(name)

@@ -21,7 +21,8 @@ from ...adapters.model import Model
 from ...errors import InputError
 from ...files.names import safe_name
 from ...files.text_files import write_csv
-from ...mixing.measures import MEASURES, find_measure
+from ...mixing.maps.measure_registry import measure_names
+from ...mixing.measures import find_measure
 from ...runs.journal.stage_lines import open_request_folder
 from .blimp import PUBLISHED, BlimpItem
 from .cue_alignment_table import published_alignment
@@ -34,7 +35,8 @@ from .task_accuracy import accuracy_sentence, item_accuracy
 
 def published_measures() -> list[str]:
     """Measures of the published table that the package has."""
-    return [name for name in dict.fromkeys(published_alignment()["measure"]) if name in MEASURES]
+    available = measure_names("layer", "model")
+    return [name for name in dict.fromkeys(published_alignment()["measure"]) if name in available]
 
 
 def agreement_study(

@@ -5,6 +5,6 @@ from ...extension import Extension
 EXTENSION = Extension(
     package=__name__,
     summary="The app in the browser (`speechmix serve`): one clip at a time, measured while you look.",
-    needs=("explain",),
+    needs=("estimate", "explain"),
     commands={"serve": ("command", "your own clips", 90)},
 )

@@ -18,7 +18,6 @@ import torch
 
 from ...adapters.binding.bound_layers import Stack
 from ...adapters.binding.layer_components import projection_weight
-from ...adapters.binding.meta_model import build_meta_model
 from ...adapters.capture.model_use import MAX_FEATURE_BYTES, MAX_STATE_BYTES
 from ...adapters.delta_engine.matrix_products import MAX_STORED_BYTES
 from ...adapters.model import Model
@@ -26,6 +25,7 @@ from ...adapters.transformers_types import PretrainedModule
 from ...errors import InputError
 from ...mixing.passes.batches import ATTENTION_FLOATS, CPU_BATCH_BYTES, clip_bytes
 from .cost_estimate import Estimate
+from .meta_model import build_meta_model
 from .operation_count import count_operations
 
 _MEASURED_SECONDS = 0.25

@@ -1,6 +1,6 @@
 """Count the operations that the maps of a clip take, without weights.
 
-In: a model on the meta device (`adapters.binding.meta_model`), measures, the length of a clip. Out:
+In: a model on the meta device (`extensions.estimate.meta_model`), measures, the length of a clip. Out:
 floating-point operations of the plain forward pass and of each measure (a multiplication and an
 addition are two). Of each stack one layer is scored and counted for all, for its layers are alike.
 What is not counted: measures that differentiate the whole model, features, and all that is done
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ...adapters.binding.meta_model import keep_first_layers
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.layer_run import Block
 from ...adapters.delta_engine.matrix_products import MatrixProduct
@@ -34,6 +33,7 @@ from ...mixing.passes.item_view import View, resolve_stacks
 from ...mixing.passes.precision import inference_context, resolve_state_dtype
 from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import make_view
+from .meta_model import keep_first_layers
 from .operation_counter import OperationCounter
 
 WORDS_PER_SECOND = 2.5

@@ -5,7 +5,7 @@ from ...extension import Extension
 EXTENSION = Extension(
     package=__name__,
     summary="Why a model wrote a word: what it loses without each source.",
-    needs=("lens", "logit_decompositions"),
+    needs=("lens", "logit_decompositions", "occlusion"),
     exports={"explain": "explain:explain", "Explanation": "explanation:Explanation"},
     figures={
         "explained_text": "explanation_figures:explained_text",

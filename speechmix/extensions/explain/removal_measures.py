@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...errors import InputError
-from ...interventions.shapley import MarginFunction, RemovalMargins, shapley_values
 from ...mixing.measures.measure_functions import find_measure, implement
+from ..occlusion.shapley import MarginFunction, RemovalMargins, shapley_values
 
 if TYPE_CHECKING:
     from ...interventions.decision import Decision

@@ -5,7 +5,7 @@ from ...extension import Extension
 EXTENSION = Extension(
     package=__name__,
     summary="Do the words that a measure ranks high count for what the model decides?",
-    needs=("explain", "logit_decompositions"),
+    needs=("explain", "logit_decompositions", "occlusion", "patching"),
     exports={
         "register_perturbation": "perturbations:register_perturbation",
         "faithfulness": "evaluate:faithfulness",

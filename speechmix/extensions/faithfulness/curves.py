@@ -27,7 +27,7 @@ from math import ceil
 
 import numpy as np
 
-from ...interventions.shapley import RemovalMargins
+from ..occlusion.shapley import RemovalMargins
 from .package_perturbations import RemovalEffects
 
 

@@ -22,9 +22,9 @@ import pandas as pd
 from ...errors import InputError
 from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
-from ...interventions.input_ablation import side_stack
 from ...interventions.removals import token_fills
-from ...interventions.shapley import RemovalMargins
+from ..occlusion.input_ablation import side_stack
+from ..occlusion.shapley import RemovalMargins
 from .word_scores import source_words
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError
-from ...interventions.input_ablation import list_fills, list_sides, side_stack
 from ...interventions.removals import SOUND_FILLS, TOKEN_FILLS
 from ...mixing.maps.measure_registry import find_facts, measure_facts, measure_names
 from ...mixing.measures.token_objectives import Objective
@@ -29,6 +28,7 @@ from ..logit_decompositions.input_attribution import (
     sum_at_positions,
 )
 from ..logit_decompositions.sums_of_logits import split_into_logits
+from ..occlusion.input_ablation import list_fills, list_sides, side_stack
 from .perturbations import perturbation_side, split_fills_from_name
 from .word_scores import COMPOSED, TO_THE_OUTPUT, WordScores, source_words
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InputError, SpeechmixError
-from ...interventions.input_ablation import list_fills, list_sides, side_stack
-from ...interventions.patching import patch
-from ...interventions.shapley import RemovalMargins
 from ...interventions.value_knock_out import knock_out_words
+from ..occlusion.input_ablation import list_fills, list_sides, side_stack
+from ..occlusion.shapley import RemovalMargins
+from ..patching.patching import patch
 from .perturbations import PERTURBATIONS, get_perturbation, register_builtin
 from .word_scores import COMPOSED, source_words
 

@@ -24,7 +24,6 @@ from torch import Tensor
 from ...adapters.capture.forward_pass import INPUT, hidden_states
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
-from ...interventions.input_ablation import SIDE_VERBS, possible_fills
 from ...interventions.removals import SOUND, TEXT_IDS, Removal, change_inputs
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.numerics import find_distance
@@ -33,6 +32,7 @@ from ...mixing.passes.item_view import Item
 from ...mixing.passes.precision import resolve_state_dtype
 from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import make_view
+from ..occlusion.input_ablation import SIDE_VERBS, possible_fills
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,11 @@ from ...extension import Extension
 EXTENSION = Extension(
     package=__name__,
     summary="Does an audio language model use the sound, or guess from the text?",
-    needs=("estimate", "faithfulness"),
-    exports={"listening": "listening:listening"},
+    needs=("estimate", "faithfulness", "occlusion", "patching"),
+    exports={
+        "answer_shares": "answer_source_shares:answer_shares",
+        "listening": "listening:listening",
+    },
     figures={"listening_panel": "listening_figure:listening_panel"},
     commands={"listening": ("command", "your own clips", 60)},
     kinds={

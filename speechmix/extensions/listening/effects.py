@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import InputError
-from ...interventions.shapley import exact_shapley
+from ..occlusion.shapley import exact_shapley
 from .questions import OTHER, OWN, SILENCE, SOUNDS, Question
 
 if TYPE_CHECKING:

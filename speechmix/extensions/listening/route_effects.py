@@ -17,8 +17,8 @@ from ...adapters.patching.patched_runs import run_patches
 from ...adapters.patching.patches import Patch
 from ...adapters.transformers_types import ModelOutput
 from ...errors import InputError
-from ...interventions.patching import capture_states, match_positions
 from ...interventions.value_knock_out import layer_windows
+from ..patching.patching import capture_states, match_positions
 from .questions import OTHER, OWN, Question
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from ...adapters.capture.device_copy import to_host
 from ...mixing.maps.logit_contributions import LogitTerms
 from ...mixing.measures.measure_functions import implement
-from ...mixing.measures.relevance_pass import check_lrp_covers
 from ...mixing.measures.token_objectives import Objective
 from .alti_logit_passes import AltiLogitReader, decompose_by_alti_logit, prenorm_output_stack
 from .decompx_logit import check_decompx_covers, decompose_by_decompx
 from .logit_pass import LogitPass
 from .lrp_logit import decompose_by_lrp
+from .relevance_pass import check_lrp_covers
 
 
 def alti_logit(

@@ -20,16 +20,10 @@ from ...adapters.capture.layer_run import Block
 from ...adapters.model import Model
 from ...mixing.maps.logit_contributions import LogitTerms
 from ...mixing.measures.gradient_pass import replaced_states
-from ...mixing.measures.relevance_pass import (
-    BIAS,
-    NORM_BIAS,
-    SOFTMAX,
-    RelevanceLocation,
-    RelevanceRules,
-)
 from ...mixing.measures.token_objectives import Objective
 from ...mixing.passes.item_view import View
 from .logit_decomposition import source_membership
+from .relevance_pass import BIAS, NORM_BIAS, SOFTMAX, RelevanceLocation, RelevanceRules
 from .sums_of_logits import logit_weights
 
 States = dict[tuple[str, int], Tensor]

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import numpy as np
 
 from ...errors import InputError
-from ...interventions.patching import patch
 from ...interventions.value_knock_out import knock_out
+from ..patching.patching import patch
 from .planting import Planted
 
 DecisionMaker: TypeAlias = "Callable[[Planted], np.ndarray]"

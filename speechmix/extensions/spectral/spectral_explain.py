@@ -20,7 +20,7 @@ from ...inputs.words.timed_words import Word
 from ...interventions.decision import Decision
 from ...interventions.removals import FILL_SAMPLE_RATE, SOUND, Removal, prepare_sound_inputs
 from ...interventions.runner import InterventionCache
-from ...interventions.shapley import MAX_EXACT_PLAYERS, shapley_values
+from ..occlusion.shapley import MAX_EXACT_PLAYERS, shapley_values
 from .spectral_explanation import WHOLE_SOUND, SpectralExplanation, SpectralGame
 from .spectral_gradients import spectral_gradients
 from .spectral_removal import SPECTRAL_FILLS, SpectralCells

@@ -78,7 +78,7 @@ def add_commands(commands: Subparsers) -> None:
 def _trajectory(options: argparse.Namespace) -> int:
     from ...mixing.passes.request import MixRequest
     from ...reporting.pages.run_page import report
-    from ...runs.checkpoints import list_checkpoints
+    from .checkpoints import list_checkpoints
     from .trajectory_figure import animate_trajectory
     from .trajectory_runs import trajectory
 

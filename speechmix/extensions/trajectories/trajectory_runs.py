@@ -32,12 +32,12 @@ from ...files.json_files import JsonObject, read_json_object
 from ...files.text_files import read_csv, write_csv
 from ...files.whole_files import write_json
 from ...inputs.clips.clip import Clip
-from ...runs.checkpoints import Checkpoint, Sources, list_checkpoints
 from ...runs.kinds.ablation import ABLATION_KIND
 from ...runs.kinds.generated_texts import TRANSCRIPTS_KIND
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.score_clips import score_clips
 from ..probing.probe_results import FILE as PROBES_FILE
+from .checkpoints import Checkpoint, Sources, list_checkpoints
 from .trajectories import CELL, CURVE_COLUMNS, limit_twins, measure_trajectory, trajectory_curves
 from .trajectory_claims import trajectory_claims
 from .trajectory_leads import date_onsets, trajectory_leads

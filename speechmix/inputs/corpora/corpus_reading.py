@@ -1,5 +1,5 @@
-"""Rows or clips of any corpus: a Common Voice release, a set of `datasets`, WebDataset, Lhotse
-Shar, a manifest of one's own.
+"""Rows or clips of any corpus: a Common Voice release, a manifest of one's own, or what extensions
+read.
 
 In: a path or hub id. Out: an iterator of `Row`s that can be used and `RejectedRow` rows that cannot,
 each with a reason, in the corpus's order; or of `Clip`s. Nothing is kept in memory but the row at
@@ -20,13 +20,11 @@ from os import PathLike
 from pathlib import Path
 
 from ...errors import InputError
+from ...extension import load_with_places
 from ...files.whole_files import whole_file
 from ..clips.clip import Clip
 from ..clips.corpus_row import RejectedRow, Row, number_duplicates, seeded_uniform
 from ..clips.manifests import clip_from_row, is_release_table, read_clips, read_manifest_rows
-from . import hub_datasets
-from . import tar_corpora as lhotse_shar
-from . import tar_corpora as webdataset_tars
 from .corpus_source import CorpusSource
 
 # Tables that hold no recordings, or those that listeners found wrong or did not judge.
@@ -243,11 +241,13 @@ def _read_rows(
     source: CorpusSource, *, allow_outside: bool, sentences: bool
 ) -> Iterator[Row | RejectedRow]:
     """Rows as the kind of corpus has them, their names not yet told apart."""
+    for _, open_corpus in sorted(load_with_places("corpora"), key=lambda pair: pair[0]):
+        rows: Iterator[Row | RejectedRow] | None = open_corpus(
+            source, sentences=sentences, allow_outside=allow_outside
+        )
+        if rows is not None:
+            return rows
     path = source.path
-    if webdataset_tars.is_tar_pattern(source) or (
-        path.is_file() and webdataset_tars.list_tars(source)
-    ):
-        return webdataset_tars.read_tars(source, sentences=sentences, allow_outside=allow_outside)
     if path.is_file():
         source.refuse_options("config", "split", kind="a table")
         return read_manifest_rows(
@@ -258,48 +258,12 @@ def _read_rows(
             text=source.text,
         )
     if path.is_dir():
-        return _read_folder_rows(source, allow_outside=allow_outside, sentences=sentences)
-    if source.is_hub_id:
-        return hub_datasets.read_dataset(source, sentences=sentences, allow_outside=allow_outside)
+        source.refuse_options("config", kind="a release of Common Voice")
+        return read_release(path, split=source.split, audio=source.audio, text=source.text)
     raise InputError(
         f"no such corpus: {source.location}. Expected a folder, a table (.tsv, .csv, .jsonl), tars "
         "or a hub id"
     )
-
-
-def _read_folder_rows(
-    source: CorpusSource, *, allow_outside: bool, sentences: bool
-) -> Iterator[Row | RejectedRow]:
-    """Rows of a folder, in which the archive that a release was unpacked from may still lie."""
-    path, tars = source.path, webdataset_tars.list_tars(source)
-    if lhotse_shar.is_shar(path):
-        source.refuse_options("config", "split", kind="a folder of Lhotse Shar")
-        return lhotse_shar.read_shar(
-            path, sentences=sentences, audio=source.audio, text=source.text
-        )
-    if not is_release(path):
-        if any(tar.suffix == ".tar" for tar in tars):
-            return webdataset_tars.read_tars(
-                source, sentences=sentences, allow_outside=allow_outside
-            )
-        if hub_datasets.is_dataset_folder(path):
-            return hub_datasets.read_dataset(
-                source, sentences=sentences, allow_outside=allow_outside
-            )
-        if table := hub_datasets.metadata_table(source):
-            return read_manifest_rows(
-                table,
-                allow_outside=allow_outside,
-                sentences=sentences,
-                audio=source.audio,
-                text=source.text,
-            )
-        if tars and not find_releases(path):
-            return webdataset_tars.read_tars(
-                source, sentences=sentences, allow_outside=allow_outside
-            )
-    source.refuse_options("config", kind="a release of Common Voice")
-    return read_release(path, split=source.split, audio=source.audio, text=source.text)
 
 
 def _sample_rows(

@@ -28,8 +28,8 @@ from .stage_names import join_stage_name
 
 # Group -> command of the core -> its place in the group; extensions say theirs.
 COMMAND_GROUPS: dict[str, dict[str, int]] = {
-    "your own clips": {"check": 10, "align": 15, "score": 20, "export": 110},
-    "results of runs": {"report": 10, "compare": 20},
+    "your own clips": {"check": 10, "align": 15, "score": 20},
+    "results of runs": {"report": 10},
     "the French study, from a corpus to a page": {
         "study": 10,
         "study mine": 20,

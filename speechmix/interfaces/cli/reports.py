@@ -1,24 +1,21 @@
-"""`speechmix report` and `speechmix compare`: the page of a run, and of several runs."""
+"""`speechmix report`: the page of a run."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ...errors import InputError
 from .command_parser import Subparsers
 from .model_options import add_model_option, create_loaders
-from .score_options import add_group_option, add_stack_option
+from .score_options import add_group_option
 
 _REPORT_EXAMPLES = """examples:
   speechmix report runs/small --clip cv_fr_123 --published
   speechmix report runs/small --audio /data/clips --move-words --model openai/whisper-small"""
-_COMPARE_EXAMPLES = """examples:
-  speechmix compare runs/base runs/small runs/medium --out runs/sizes"""
 
 
 def add_commands(commands: Subparsers) -> None:
-    """Add the two commands to a parser's subcommands."""
+    """Add the command to a parser's subcommands."""
     report = commands.add_parser(
         "report",
         help="write the page of a run: figures, statistics, clips to listen to",
@@ -39,7 +36,7 @@ def add_commands(commands: Subparsers) -> None:
         "--audio", metavar="FOLDER", help="folder of the audio files, if they were moved"
     )
     add_group_option(report)
-    _add_published(report)
+    add_published_option(report)
     report.add_argument(
         "--move-words",
         action="store_true",
@@ -55,21 +52,9 @@ def add_commands(commands: Subparsers) -> None:
     )
     report.add_argument("--device", help="cpu, cuda, ... for --move-words")
 
-    compare = commands.add_parser(
-        "compare", help="compare the models of several runs, on one page", epilog=_COMPARE_EXAMPLES
-    )
-    compare.set_defaults(command=_compare)
-    compare.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs")
-    compare.add_argument(
-        "--out", metavar="FOLDER", default="comparison", help="folder (default: comparison)"
-    )
-    compare.add_argument("--measure", action="append", help="only this measure; may be repeated")
-    add_stack_option(compare)
-    add_group_option(compare)
-    _add_published(compare)
 
-
-def _add_published(command: argparse.ArgumentParser) -> None:
+def add_published_option(command: argparse.ArgumentParser) -> None:
+    """Add `--published`, which draws the published figures beside."""
     command.add_argument(
         "--published",
         nargs="?",
@@ -110,22 +95,4 @@ def _report(options: argparse.Namespace) -> int:
             out=options.out or None,
         )
     print(f"page: {path} ({path.stat().st_size / 1e6:.1f} MB)")
-    return 0
-
-
-def _compare(options: argparse.Namespace) -> int:
-    from ...files.whole_files import remove_leftovers
-    from ...reporting.pages.model_comparison import compare
-    from ...reporting.pages.table_format import format_contribution_table
-
-    comparison = compare(
-        *options.runs, measures=options.measure, stacks=options.stack, group=options.group
-    )
-    print(format_contribution_table(comparison.headline).to_string(index=False))
-    if len(comparison.pairs):
-        print("\ndifferences between models, trained - random:")
-        print(format_contribution_table(comparison.pairs).to_string(index=False))
-    print(f"\ngroups: {comparison.grouping}")
-    with remove_leftovers(options.out):
-        print(f"\npage: {comparison.write(Path(options.out), published=options.published)}")
     return 0

@@ -1,7 +1,7 @@
 """Add the options of `speechmix score`, and collect the arguments of `score_clips`.
 
-Choose who computes the results: this process, one shard, workers of this machine, a Ray cluster,
-tasks of Slurm.
+Choose who computes the results: this process, one shard, workers of this machine, an engine of an
+extension.
 
 In: the options of a command. Out: the executor for every kind of result.
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
+from ...runs.executors.executor import Executor, InProcess, find_engines
 from .model_options import (
     add_model_option,
     add_prefix_options,
@@ -27,11 +28,10 @@ from .model_options import (
 
 if TYPE_CHECKING:
     from ...files.shard_assignment import Shard
-    from ...runs.executors.executor import Executor
 
 
 OptionContainer = argparse.ArgumentParser | argparse._ArgumentGroup
-_PROCESS, _RAY, _SLURM = "process", "ray", "slurm"
+_PROCESS = "process"
 
 
 def add_executor_options(command: OptionContainer) -> None:
@@ -41,31 +41,37 @@ def add_executor_options(command: OptionContainer) -> None:
 
 
 def add_pool_options(command: OptionContainer) -> None:
-    """Add the workers of this machine, those of a Ray cluster, and tasks of Slurm."""
+    """Add the workers of this machine, and the engines of extensions with their parameters."""
+    engines = find_engines()
     add_workers_option(command)
     command.add_argument(
         "--engine",
         type=_parse_engine,
         default=_PROCESS,
         metavar="ENGINE",
-        help="this process (default); ray: workers of a Ray cluster, ray:HOST:PORT of one with this "
-        "address (default: RAY_ADDRESS, or this machine); slurm: --workers tasks of Slurm",
+        help="; ".join(
+            ["this process (default)", *(engine.summary for engine in engines.values())]
+        ),
     )
-    command.add_argument(
-        "--slurm",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="of each task: timeout_min (default: 240), mem_gb (8), cpus_per_task (2), gpus_per_node (0), "
-        "slurm_partition, ...; may be repeated",
-    )
+    for name, engine in engines.items():
+        if engine.parameters:
+            command.add_argument(
+                f"--{name}",
+                action="append",
+                default=[],
+                metavar="NAME=VALUE",
+                help=engine.parameters,
+            )
 
 
 def _parse_engine(text: str) -> str:
-    if text not in (_PROCESS, _RAY, _SLURM) and not text.startswith(f"{_RAY}:"):
-        raise argparse.ArgumentTypeError(
-            f"expected process, ray, ray:HOST:PORT or slurm, found {text!r}"
-        )
+    forms = [_PROCESS]
+    for name, engine in find_engines().items():
+        forms += [name, f"{name}:HOST:PORT"] if engine.has_address else [name]
+    name, colon, _ = text.partition(":")
+    if (f"{name}:HOST:PORT" if colon else name) not in forms:
+        expected = " or ".join(filter(None, [", ".join(forms[:-1]), forms[-1]]))
+        raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}")
     return text
 
 
@@ -91,25 +97,21 @@ def choose_executor(options: argparse.Namespace, sources: Sequence[str]) -> Exec
 
     InputError if options contradict each other.
     """
-    from ...runs.executors.executor import InProcess
-
     worker_count = resolve_worker_count(options, sources)
-    if options.slurm and options.engine != _SLURM:
-        raise InputError("--slurm needs --engine slurm")
-    if options.engine != _PROCESS and parse_shard(options).count > 1:
-        raise InputError(
-            f"--engine {options.engine.partition(':')[0]} computes all shards: leave --shard out"
-        )
-    if options.engine == _SLURM:
-        from ...runs.executors.slurm_executor import SlurmExecutor
-
-        if options.workers in ("1", "auto"):
-            raise InputError("--engine slurm needs a number of tasks: --workers 48")
-        return SlurmExecutor(worker_count, dict(map(_split_parameter, options.slurm)))
-    if options.engine != _PROCESS:
-        from ...runs.executors.ray_executor import RayExecutor
-
-        return RayExecutor(options.engine.partition(":")[2] or None)
+    name, _, address = options.engine.partition(":")
+    engines = find_engines()
+    for other, engine in engines.items():
+        if other != name and engine.parameters and vars(options)[other]:
+            raise InputError(f"--{other} needs --engine {other}")
+    if name != _PROCESS and parse_shard(options).count > 1:
+        raise InputError(f"--engine {name} computes all shards: leave --shard out")
+    if name in engines:
+        engine = engines[name]
+        if engine.splits_work and options.workers in ("1", "auto"):
+            raise InputError(f"--engine {name} needs a number of tasks: --workers 48")
+        parameters = vars(options)[name] if engine.parameters else []
+        split_parameters = dict(_split_parameter(name, text) for text in parameters)
+        return engine.build(address or None, worker_count, split_parameters)
     if worker_count > 1:
         from ...runs.executors.local_workers import LocalWorkers
 
@@ -117,10 +119,10 @@ def choose_executor(options: argparse.Namespace, sources: Sequence[str]) -> Exec
     return InProcess(parse_shard(options))
 
 
-def _split_parameter(text: str) -> tuple[str, Json]:
+def _split_parameter(engine_name: str, text: str) -> tuple[str, Json]:
     name, separator, value = text.partition("=")
     if not name or not separator:
-        raise InputError(f"--slurm takes NAME=VALUE, as mem_gb=16; found {text!r}")
+        raise InputError(f"--{engine_name} takes NAME=VALUE, as mem_gb=16; found {text!r}")
     return name, int(value) if value.isascii() and value.isdecimal() else value
 
 
@@ -151,9 +153,12 @@ def resolve_worker_count(options: argparse.Namespace, sources: Sequence[str]) ->
         raise InputError(
             "--workers splits a run on one machine, --shard between machines: give one of them"
         )
-    if vars(options).get("engine", _PROCESS).startswith(_RAY):
+    engine_name = vars(options).get("engine", _PROCESS).partition(":")[0]
+    engine = find_engines().get(engine_name)
+    if engine and not engine.splits_work:
         raise InputError(
-            "--workers splits a run on one machine, --engine ray on a cluster: give one of them"
+            f"--workers splits a run on one machine, --engine {engine_name} on a cluster: give one of "
+            "them"
         )
     if options.workers == "auto":
         return min(

@@ -32,16 +32,7 @@ from .attention_norm import (
     globenc,
     mixing_ratio,
 )
-from .chefer import chefer
 from .entropy_attention import entropy_attention
-from .gradients import (
-    check_path_options,
-    deeplift,
-    gradient_input,
-    hta,
-    hta_input,
-    integrated_gradients,
-)
 from .measure import OPTIONS, Measure, MeasureFunction, keyword_names
 from .random_baseline import random_baseline
 from .value_zeroing import check_value_zeroing_options, value_zeroing, value_zeroing_share
@@ -63,30 +54,21 @@ _FUNCTIONS: dict[str, MeasureFunction] = {
     "globenc": globenc,
     "alti": alti,
     "alti_l2": partial(alti, order=2),
-    "hta": hta,
-    "hta_input": hta_input,
-    "gradient_input": gradient_input,
-    "integrated_gradients": integrated_gradients,
-    "deeplift": deeplift,
-    "chefer": chefer,
     "random": random_baseline,
 }
 
 _OPTION_CHECKS: dict[str, Callable[..., object]] = {
     "value_zeroing": check_value_zeroing_options,
     "value_zeroing_share": check_value_zeroing_options,
-    "integrated_gradients": check_path_options,
-    "deeplift": check_path_options,
 }
 
-# Those that give maps.
+# Those that give maps; extensions add theirs, by `implement`.
 MEASURES: dict[str, Measure] = {
-    name: _build_builtin(name, _FUNCTIONS[name], check_options=_OPTION_CHECKS.get(name))
-    for name in measure_names("layer", "model")
+    name: _build_builtin(name, function, check_options=_OPTION_CHECKS.get(name))
+    for name, function in _FUNCTIONS.items()
 }
 
-# Those of scope "logit" and "removal". The packages that compute them add their functions, by
-# `implement`.
+# Those of scope "logit" and "removal", which extensions compute.
 OUTPUT_MEASURES: dict[str, Measure] = {}
 
 # One number per target instead of a map, by the vectors it is taken of; see
@@ -108,7 +90,7 @@ def find_measure(name: str) -> Measure:
     facts = measure_facts(name)
     base, colon, options = name.partition(":")
     measure = _lookup_measure(base)
-    if measure is None:  # of a scope that an extension computes
+    if measure is None:  # an extension computes it
         import_measures()
         measure = _lookup_measure(base)
     if measure is None:
@@ -116,14 +98,20 @@ def find_measure(name: str) -> Measure:
     return measure.with_options(options) if colon else measure
 
 
+def list_measures() -> dict[str, Measure]:
+    """Return all measures that give maps by name, in the order of their table."""
+    return {name: find_measure(name) for name in measure_names("layer", "model")}
+
+
 def _lookup_measure(name: str) -> Measure | None:
     return MEASURES.get(name) or MIXING_RATIOS.get(name) or OUTPUT_MEASURES.get(name)
 
 
 def implement(name: str, function: MeasureFunction, **arguments: Any) -> None:
-    """Add the function of a measure that the package declares, for a scope that a higher package
-    computes."""
-    OUTPUT_MEASURES[name] = _build_builtin(name, function, **arguments)
+    """Add the function of a measure that the package declares and an extension computes."""
+    measure = _build_builtin(name, function, **arguments)
+    measures = MEASURES if measure.gives_maps else OUTPUT_MEASURES
+    measures[name] = measure
 
 
 def custom_identities(names: Iterable[str]) -> dict[str, str]:

@@ -57,7 +57,6 @@ from .decision_maps import decision_heat_map, decision_map
 from .distributions import clip_distribution, distribution_figure
 from .head_grids import head_grid
 from .map_figures import difference_map, heat_map, layer_grid, sound_and_map, timed_map
-from .model_panels import model_panels
 from .route_figures import routes_figure
 
 __all__ = [
@@ -77,7 +76,6 @@ __all__ = [
     "layer_curves",
     "layer_grid",
     "measure_heat_map",
-    "model_panels",
     "published_contributions",
     "published_probing",
     "routes_figure",

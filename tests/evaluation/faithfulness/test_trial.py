@@ -18,11 +18,11 @@ from speechmix.extensions.faithfulness import curves
 from speechmix.extensions.faithfulness.evaluate import pair_item_indices
 from speechmix.extensions.faithfulness.package_perturbations import removal_effects
 from speechmix.extensions.faithfulness.word_scores import source_words, word_scores
+from speechmix.extensions.occlusion.input_ablation import build_word_removals
+from speechmix.extensions.occlusion.shapley import RemovalMargins
 from speechmix.inputs import bundled
 from speechmix.interventions.decision import Decision
-from speechmix.interventions.input_ablation import build_word_removals
 from speechmix.interventions.removals import change_inputs, scale_words
-from speechmix.interventions.shapley import RemovalMargins
 from speechmix.mixing.measures.measure_functions import forget_measure
 from tests.conftest import trained
 from tests.models import text_models
