@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-RECORDING, SECONDS = "two_cities.wav", (14.0, 17.2)
-SAID = "of light, it was the season of darkness"
+RECORDING, SECONDS = "endgame_nagg_nell.wav", (2.6, 6.0)
+SAID = "You hear me? Yes. We laugh less heartily."
 BUNDLED_CLIP, BUNDLED_MODEL = "left_18_pl", "bundled:tiny-french-whisper"
 
 

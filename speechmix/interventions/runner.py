@@ -221,8 +221,7 @@ def run_inputs(
             batch = {
                 name: _stack_tensors([inputs[name] for inputs, _ in chunk]) for name in chunk[0][0]
             }
-            rows = [rows for _, rows in chunk]
-            read = _make_reader(reader, rows, double)
+            read = _make_reader(reader, [rows for _, rows in chunk], double)
             values = decision.read_output(batch, read)
             values_by_index |= dict(
                 zip(indices[start : start + batch_size], values.cpu().numpy(), strict=True)

@@ -17,10 +17,9 @@ from ...errors import InputError
 from ...evaluation.statistics.groups import build_item_table
 from ...inputs.audio.spectrograms import track_formants
 from ...inputs.clips.clip import Clip
-from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.phone_labels import articulatory_features
 from ...inputs.words.unit_tiers import PHONE
-from .covariates import COVARIATES, add_covariates
+from .covariates import COVARIATES, Item, add_covariates
 
 _RATE, _HOP, _WINDOW = 16_000, 160, 1024  # samples of the pitch track: 10 ms, and 64 ms
 _PITCH_HZ = (60.0, 500.0)
@@ -29,7 +28,6 @@ _FEATURE_NAMES = (  # of PanPhon
     "syl son cons cont delrel lat nas strid voi sg cg ant cor distr lab hi lo back round velaric "
     "tense long hitone hireg"
 ).split()
-Item = Clip | Sentence
 Columns = dict[str, np.ndarray]
 
 
