@@ -145,13 +145,15 @@ def _run_pairs(
     removals = [make_removals(writing, pair, together) for pair in sets for together in used[pair]]
     runs = iter(read_without(writing, removals, readings.read))
     runs_by_pair = {}
-    for pair, combinations in used.items():
-        read = np.array([next(runs) for _ in combinations])
+    for pair, fill_combinations in used.items():
+        read = np.array([next(runs) for _ in fill_combinations])
         first, second = (
-            by_fill[[fills.all.index(f) for c in combinations for f in c if f in of_side], :, index]
+            by_fill[
+                [fills.all.index(f) for c in fill_combinations for f in c if f in of_side], :, index
+            ]
             for index, of_side in zip(pair, map(fills.of_source, units[pair]), strict=True)
         )
-        names = [", ".join(fill.label for fill in together) for together in combinations]
+        names = [", ".join(fill.label for fill in together) for together in fill_combinations]
         probability = np.exp(read @ readings.of_probabilities)
         runs_by_pair[pair] = PairRuns(first, second, read @ readings.of_choices, probability, names)
     return runs_by_pair

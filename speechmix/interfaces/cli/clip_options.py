@@ -177,7 +177,7 @@ def collect_clips(options: argparse.Namespace, skipped: SkippedItems) -> list[Cl
         )
     tier, alphabet = values.get("tier"), values.get("alphabet")
     # Without word times nobody knows which part of a text a cut would leave.
-    text_of_cut = {}
+    text_of_cut: dict[str, Any] = {}
     if values.get("cut") and description.get("text") and not description.get("words"):
         text_of_cut, description = description, {}
     clips: list[Clip] = []
