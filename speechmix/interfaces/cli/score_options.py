@@ -64,7 +64,8 @@ def add_pool_options(command: OptionContainer) -> None:
 def _parse_engine(text: str) -> str:
     if text not in (_PROCESS, _RAY, _SLURM) and not text.startswith(f"{_RAY}:"):
         raise argparse.ArgumentTypeError(
-            f"expected process, ray, ray:HOST:PORT or slurm, found {text!r}"
+            f"expected process, ray, ray:HOST:PORT or slurm, found {text!r}; what writes the "
+            "transcripts (ctranslate2, whisper.cpp, onnxruntime) is --inference-engine"
         )
     return text
 
