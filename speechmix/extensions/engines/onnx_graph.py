@@ -163,7 +163,10 @@ class OnnxGraph:
         return None
 
     def _named_bias(self, name: str) -> str | None:
-        while (node := self._producers.get(name)) is not None and node.op_type in _PASSED:
+        for _ in range(_MAX_STEPS):  # a damaged graph may go in circles
+            node = self._producers.get(name)
+            if node is None or node.op_type not in _PASSED:
+                break
             name = node.input[0]
         name = name.removesuffix("_quantized")
         is_bias = name.endswith(".bias") and name in self.names
@@ -214,10 +217,16 @@ def _dequantise(value: np.ndarray, scale: list[np.ndarray | None], axis: int) ->
     factor, zero = scale[0], scale[1] if len(scale) > 1 else None
     if factor is None:
         raise ValueError("a quantised weight without a scale")
-    shape = [1] * value.ndim
-    if factor.size > 1:
-        shape[axis] = factor.size
-    numbers = value.astype(np.float32) - (
-        0 if zero is None else zero.astype(np.float32).reshape(shape)
-    )
-    return np.asarray(numbers * factor.astype(np.float32).reshape(shape))
+
+    def along_axis(numbers: np.ndarray) -> np.ndarray:
+        if numbers.size == 1:
+            return numbers.astype(np.float32).reshape([1] * value.ndim)
+        if numbers.size != value.shape[axis]:  # else two lengths would be multiplied
+            raise ValueError(f"{numbers.size} scales of a weight of the shape {value.shape}")
+        shape = [1] * value.ndim
+        shape[axis] = numbers.size
+        return numbers.astype(np.float32).reshape(shape)
+
+    numbers = value.astype(np.float32)
+    numbers = numbers if zero is None else numbers - along_axis(zero)
+    return np.asarray(numbers * along_axis(factor))
