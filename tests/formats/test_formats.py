@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +15,12 @@ import speechmix
 from speechmix.adapters.loading.foreign_checkpoint import open_checkpoint
 from speechmix.errors import ModelError
 from speechmix.extensions.engines import whisper_tokens
+from speechmix.extensions.engines.engine_runtimes import open_runtime
+from speechmix.extensions.engines.onnx_files import decoder_file
 from speechmix.mixing.passes.mix import mix
 from tests.formats import writers
-from tests.formats.onnx_writer import write_onnx
+from tests.formats.onnx_merge import merge_decoder
+from tests.formats.onnx_writer import quantise, write_onnx
 from tests.formats.test_ctranslate2 import tiny_whisper, write_ctranslate2
 
 pytestmark = pytest.mark.filterwarnings(
@@ -96,6 +100,37 @@ def test_matrices_of_onnx_are_found_through_the_graph(module, tmp_path):
     (path.parent / "decoder_model_quantized.onnx").unlink()
     with pytest.raises(ModelError, match=r"expected a decoder_model\.onnx beside it"):
         speechmix.load(path)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("order", ["float", "quantised before", "quantised after"])
+def test_a_merged_decoder_of_onnx_is_read_and_run(order, module, tmp_path):
+    """As optimum merges decoders: both branches of an If node use the same weights, under new names."""
+    quantised, _ = write("ONNX", module, tmp_path / "model")
+    decoder = quantised.with_name("decoder_model.onnx")
+    quantised_decoder = quantised.with_name("decoder_model_quantized.onnx")
+    source = quantised if "quantised" in order else quantised.with_name("encoder_model.onnx")
+    merged = merge_decoder(
+        quantised_decoder if order == "quantised before" else decoder, heads=2, head_width=16
+    )
+    if order == "quantised after":
+        merged = quantise(merged)
+    decoder.unlink()
+    quantised_decoder.unlink()
+    assert decoder_file(source) == merged
+    again = open_checkpoint(source).load_module(torch.float32)
+    for name, value in module.state_dict().items():
+        difference = (again.state_dict()[name] - value).abs().max()
+        assert difference <= (5e-3 if "quantised" in order else 0.0) * value.abs().max(), name
+    model = SimpleNamespace(config=module.config)
+    runtime = open_runtime("onnxruntime", "", source)
+    features = torch.randn(1, 80, 100, generator=torch.Generator().manual_seed(0))
+    states = runtime._sessions[0].run(None, {"input_features": features.numpy()})[0]
+    logits = runtime._decode(model, [50257, 7, 8], states)
+    with torch.no_grad():
+        expected = again(features, decoder_input_ids=torch.tensor([[50257, 7, 8]])).logits
+    largest = 0.1 if "quantised" in order else 1e-4  # its runtime quantises activations, too
+    np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=largest)
 
 
 @pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0"])
