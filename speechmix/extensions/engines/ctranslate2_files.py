@@ -112,7 +112,8 @@ def _read_variables(path: Path) -> Variables:
         _, count = reader.numbers("I", 2)
         if not 0 < version <= 6 or name != "WhisperSpec" or count > _MAX_VARIABLES:
             raise ModelError(
-                f"{path}: expected a Whisper of CTranslate2 (WhisperSpec), found {name!r:.60}, version {version}"
+                f"{path}: expected a Whisper of CTranslate2 (WhisperSpec), found {name!r:.60}, version {version}: "
+                "of other models (wav2vec2, ...), give the folder of transformers that was converted"
             )
         variables = dict(_read_variable(reader) for _ in range(count))
         for _ in range(_count_aliases(reader)):
