@@ -212,6 +212,7 @@ def test_an_engine_writes_and_its_copy_is_measured(clips, tmp_path):
     page = report(tmp_path / "run").read_text()
     assert "How far the copy is from the engine" in page
     assert "Transcripts are written by ctranslate2" in page
+    assert "7 of 7" in page  # tokens, in the row of the clip
 
 
 @needs("ctranslate2")

@@ -168,6 +168,11 @@ def add_evaluated_measures_option(command: OptionContainer) -> None:
     )
 
 
+def list_engine_kinds(options: argparse.Namespace) -> dict[str, JsonObject]:
+    """Return the kind of result that a run of a model beside its engine has: how far the copy is."""
+    return {"engine_distance": {}} if vars(options).get("inference_engine") else {}
+
+
 def load_model(options: argparse.Namespace, source: str, **load_options: Any) -> Model:
     """Load a model with the options, and set its decoder prefix or prompt if they name one.
 

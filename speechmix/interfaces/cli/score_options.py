@@ -22,6 +22,7 @@ from .model_options import (
     add_prefix_options,
     add_seed_option,
     add_twin_options,
+    list_engine_kinds,
     split_revision,
 )
 
@@ -233,6 +234,7 @@ def collect_score_arguments(options: argparse.Namespace) -> JsonObject:
         "probes": options.probe,
         "explain": options.explain,
         "kinds": {name: {} for name in ("knock_out", "faithfulness") if vars(options)[name]}
+        | list_engine_kinds(options)
         | ({"lens": {"kind": options.lens}} if options.lens else {}),
         "twin_clips": options.twin_clips or None,
         "group": options.group,
