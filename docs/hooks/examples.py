@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import platform
 import re
 import shutil
 import tempfile
@@ -22,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[1]
+if platform.machine() in ("x86_64", "AMD64"):  # int8 of CTranslate2 differs between processors
+    os.environ.setdefault("CT2_FORCE_CPU_ISA", "AVX2")
 
 _BLOCK = re.compile(
     r"(?P<skip><!-- skip: [^\n]* -->\n+)?^```python\n(?P<code>.*?)^```$(?P<text>\n\n```text\n(?P<printed>.*?)^```$)?",

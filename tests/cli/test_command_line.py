@@ -16,6 +16,7 @@ import speechmix
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from speechmix.interfaces.cli.command_line import create_parser
+from speechmix.interfaces.cli.score_options import collect_score_arguments
 from tests.conftest import build
 
 
@@ -541,6 +542,22 @@ def test_a_former_option_says_what_to_write(arguments, replacement, capsys):
     with pytest.raises(SystemExit):
         main(["score", "a.wav", "--model", "m", "--out", "run", *arguments])
     assert f"is no option any more: write {replacement}." in capsys.readouterr().err
+
+
+def test_engines_that_write_are_apart_from_those_that_compute_a_run(folder, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["score", "a.wav", "--model", "m", "--out", "run", "--engine", "ctranslate2"])
+    assert (
+        "(ctranslate2, whisper.cpp, onnxruntime) is --inference-engine" in capsys.readouterr().err
+    )
+    command = ["check", "--model", str(folder / "model"), "--inference-engine", "ctranslate2"]
+    assert main(command) == 1
+    assert "model is no model of ctranslate2: leave engine=" in capsys.readouterr().err
+    command = ["score", "a.wav", "--model", "m", "--out", "run", "--inference-engine"]
+    options = create_parser().parse_args([*command, "whisper.cpp"])
+    assert (
+        "engine_distance" in collect_score_arguments(options)["kinds"]
+    )  # with how far the copy is
 
 
 @pytest.mark.parametrize(

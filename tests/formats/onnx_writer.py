@@ -65,14 +65,21 @@ def write_onnx(module, folder: Path, *, is_quantised: bool = False) -> Path:
         **common,
     )
     if is_quantised:
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
         for name in ("encoder_model", "decoder_model"):
-            quantize_dynamic(
-                folder / f"{name}.onnx",
-                folder / f"{name}_quantized.onnx",
-                weight_type=QuantType.QUInt8,
-                per_channel=False,
-                extra_options={"EnableSubgraph": True},
-            )
+            quantise(folder / f"{name}.onnx")
     return folder
+
+
+def quantise(path: Path) -> Path:
+    """Write a file with weights of uint8 beside a file, and return its path."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantised = path.with_name(f"{path.stem}_quantized.onnx")
+    quantize_dynamic(
+        path,
+        quantised,
+        weight_type=QuantType.QUInt8,
+        per_channel=False,
+        extra_options={"EnableSubgraph": True},
+    )
+    return quantised

@@ -166,6 +166,27 @@ def test_another_model_of_ctranslate2_is_named(tmp_path):
         speechmix.load(folder)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_wav2vec2_of_ctranslate2_is_named(tmp_path):
+    """As its own converter writes it."""
+    converters = pytest.importorskip("ctranslate2.converters", reason="no extra `engines`")
+    config = transformers.Wav2Vec2Config(
+        vocab_size=5, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, conv_dim=[8] * 7, do_stable_layer_norm=True, conv_bias=True,
+        feat_extract_norm="layer", num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2,
+    )  # fmt: skip
+    transformers.Wav2Vec2ForCTC(config).save_pretrained(tmp_path / "hf")
+    vocabulary = {token: index for index, token in enumerate(["<pad>", "<unk>", "|", "a", "b"])}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    tokenizer = transformers.Wav2Vec2CTCTokenizer(
+        str(tmp_path / "vocab.json"), bos_token=None, eos_token=None
+    )
+    tokenizer.save_pretrained(tmp_path / "hf")
+    converters.TransformersConverter(str(tmp_path / "hf")).convert(str(tmp_path / "converted"))
+    with pytest.raises(ModelError, match=r"found 'Wav2Vec2Spec'.*give the folder of transformers"):
+        speechmix.load(tmp_path / "converted")
+
+
 def test_the_cache_of_the_hub_is_known(tmp_path):
     cache = tmp_path / "models--Systran--faster-whisper-x"
     for revision, seed in (("aaaa", 0), ("bbbb", 1)):

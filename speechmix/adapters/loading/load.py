@@ -234,7 +234,9 @@ def _load_from_source(
             model.engine = open_engine(engine, checkpoint)
         return model
     if engine is not None:
-        raise InputError(f"{source} is no model of {engine}: leave engine= out, or give its file")
+        raise InputError(
+            f"{source} is no model of {engine}: leave engine= (--inference-engine) out, or give its file"
+        )
     options = {"revision": revision} if revision else {}
     path_or_id, config, family = _resolve_config(source, options, processor)
     is_adapter = path_or_id != source

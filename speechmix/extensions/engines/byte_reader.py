@@ -7,6 +7,7 @@ that the file does not hold.
 from __future__ import annotations
 
 import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,19 @@ def read_start(path: Path, count: int) -> bytes:
         return b""
     with path.open("rb") as file:
         return file.read(count)
+
+
+def check_stored_archive(path: Path) -> None:
+    """Raise a ModelError for an archive that would unpack to more than it holds."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise ModelError(f"{path}: damaged archive ({error})") from error
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries) or (
+        sum(entry.file_size for entry in entries) > path.stat().st_size
+    ):
+        raise ModelError(f"{path}: damaged archive: its parts are longer than the file")
 
 
 def damaged_file_error(path: Path, what: str, error: Exception) -> ModelError:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters.loading.checkpoints import NO_CUSTOM_CODE, transformers_class
+from ...adapters.loading.checkpoints import NO_CUSTOM_CODE, first_line, transformers_class
 from ...adapters.loading.foreign_checkpoint import CheckpointReader, ForeignCheckpoint
 from ...adapters.transformers_types import Config, Tokenizer
 from ...errors import ModelError
@@ -99,7 +99,9 @@ def load_tokenizer_file(folder: Path) -> Tokenizer:
     try:
         return transformers_class("WhisperTokenizer").from_pretrained(str(folder), **NO_CUSTOM_CODE)
     except Exception as error:  # the tokenizers library raises plain exceptions
-        raise ModelError(f"{folder / 'tokenizer.json'}: no tokenizer ({error})") from error
+        raise ModelError(
+            f"{folder / 'tokenizer.json'}: no tokenizer ({first_line(error)})"
+        ) from error
 
 
 def _read_variables(path: Path) -> Variables:
@@ -110,7 +112,8 @@ def _read_variables(path: Path) -> Variables:
         _, count = reader.numbers("I", 2)
         if not 0 < version <= 6 or name != "WhisperSpec" or count > _MAX_VARIABLES:
             raise ModelError(
-                f"{path}: expected a Whisper of CTranslate2 (WhisperSpec), found {name!r:.60}, version {version}"
+                f"{path}: expected a Whisper of CTranslate2 (WhisperSpec), found {name!r:.60}, version {version}: "
+                "of other models (wav2vec2, ...), give the folder of transformers that was converted"
             )
         variables = dict(_read_variable(reader) for _ in range(count))
         for _ in range(_count_aliases(reader)):

@@ -12,6 +12,7 @@ from ...interfaces.cli.clip_options import (
 )
 from ...interfaces.cli.command_parser import Subparsers
 from ...interfaces.cli.model_options import (
+    add_inference_engine_option,
     add_loading_options,
     add_model_option,
     load_model,
@@ -19,8 +20,8 @@ from ...interfaces.cli.model_options import (
 )
 
 _EXAMPLES = """examples:
-  speechmix engine clip.wav --model faster-whisper-small --engine ctranslate2:int8
-  speechmix engine clips.tsv --model ggml-base.en-q5_1.bin --engine whisper.cpp
+  speechmix engine clip.wav --model faster-whisper-small --inference-engine ctranslate2:int8
+  speechmix engine clips.tsv --model ggml-base.en-q5_1.bin --inference-engine whisper.cpp
 """
 
 
@@ -34,12 +35,8 @@ def add_commands(commands: Subparsers) -> None:
     command.set_defaults(command=_engine)
     add_clip_options(command)
     add_model_option(command)
-    command.add_argument(
-        "--engine",
-        required=True,
-        help="ctranslate2, whisper.cpp or onnxruntime; behind a colon its compute type or level of optimisation",
-    )
-    add_loading_options(command)
+    add_inference_engine_option(command, required=True)
+    add_loading_options(command, engine=False)
 
 
 def _engine(options: argparse.Namespace) -> int:
@@ -49,7 +46,7 @@ def _engine(options: argparse.Namespace) -> int:
 
     skipped: SkippedItems = []
     clips = collect_clips(options, skipped)
-    model = load_model(options, select_only_model(options), engine=options.engine)
+    model = load_model(options, select_only_model(options))
     print(model.describe())
     for clip in clips:
         with warnings.catch_warnings():

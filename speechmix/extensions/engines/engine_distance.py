@@ -69,7 +69,8 @@ class EngineDistance:
     token_count, agreeing_count : int
         Tokens that the engine wrote, and those that the copy would write in their place.
     largest, mean : float
-        Absolute differences of their log probabilities, in nats.
+        Absolute differences of their log probabilities, in nats; of a token that the copy's own rules
+        exclude, of the one that it has before them.
     """
 
     engine: str
@@ -169,9 +170,13 @@ class RunningEngine:
     def _compare(
         self, model: Model, clip: Clip, prefix: list[int], engine_text: EngineText
     ) -> EngineDistance:
-        copied = copy_log_probabilities(model, clip, prefix, engine_text.ids)  # [token, vocabulary]
+        before_rules, copied = copy_log_probabilities(model, clip, prefix, engine_text.ids)
         ids = np.array(engine_text.ids, dtype=int)
-        of_copy = copied[np.arange(len(ids)), ids]
+        of_copy, of_copy_before = (
+            each[np.arange(len(ids)), ids] for each in (copied, before_rules)
+        )
+        # Whether a timestamp must follow is decided by a hair: the copy may rule out what the engine wrote.
+        of_copy = np.where(np.isfinite(of_copy), of_copy, of_copy_before)
         differences = np.abs(of_copy - np.array(engine_text.log_probabilities))
         text = (
             str(model.config.id2label[int(ids[0])])
@@ -191,23 +196,25 @@ class RunningEngine:
 
 def copy_log_probabilities(
     model: Model, clip: Clip, prefix: list[int], ids: Sequence[int]
-) -> np.ndarray:
-    """Log probabilities [token, vocabulary] that a model gives where `ids` follow the prefix, under the
-    rules of its generation config; of a classifier [1, label]."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log probabilities [token, vocabulary] that a model gives where `ids` follow the prefix: before
+    the rules of its generation config, and under them. Of a classifier, which has none: [1, label]."""
     inputs = model.family.prepare(model, clip, ("encoder",)).inputs
     inputs = inputs_to_device(inputs, model.device, model.state_dtype)
     with model.in_use(model.state_dtype), torch.no_grad():
         if model.has_label_head:
             logits = model.module(**inputs).logits.float()
-            return np.asarray(logits.log_softmax(-1).numpy(force=True))
+            label_scores = np.asarray(logits.log_softmax(-1).numpy(force=True))
+            return label_scores, label_scores
         fed = torch.tensor([[*prefix, *ids][:-1]], device=model.device)
         logits = model.module(**inputs, decoder_input_ids=fed).logits[0, len(prefix) - 1 :].float()
+        before_rules = logits.log_softmax(-1).double().numpy(force=True)
         for index in range(len(ids)):
             row = logits[index : index + 1]
             for process_logits in list_logits_processors(model, len(prefix)):
                 row = process_logits(fed[:, : len(prefix) + index], row)
             logits[index] = row[0]
-        return np.asarray(logits.log_softmax(-1).double().numpy(force=True))
+        return before_rules, logits.log_softmax(-1).double().numpy(force=True)
 
 
 def engine_distance(model: Model, clips: Clip | Iterable[Clip]) -> pd.DataFrame:

@@ -141,7 +141,10 @@ class _OnnxRuntime:
         value_by_input = {
             "input_ids": np.array([ids], dtype=np.int64),
             "encoder_hidden_states": states,
-            "use_cache_branch": np.array([False]),
+            "cache_position": np.arange(len(ids)),
+            **dict.fromkeys(
+                ("use_cache_branch", "use_cache"), np.array([False])
+            ),  # of a merged one
         }
         names = [value.name for value in session.get_inputs()]
         fed = {name: value_by_input.get(name, empty) for name in names}

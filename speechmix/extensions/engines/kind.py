@@ -6,6 +6,8 @@ clip, and what the page says about it.
 
 from __future__ import annotations
 
+import pandas as pd
+
 from ...files.parquet_files import read_parquet
 from ...reporting.pages.html_page import Item
 from ...reporting.pages.page_sections import PageContent, PageSection
@@ -50,8 +52,23 @@ def _describe(content: PageContent) -> list[Item]:
         f"{agreeing:,} of {tokens:,} tokens. The log probabilities of the tokens differ by at most "
         f"{table['largest'].max():.2g} nats, {mean:.2g} on average. Nothing is explained of clips that differ "
         f"by over {MAX_MEAN_NATS:g} nats on average, or agree on under {MIN_AGREEMENT:.0%} of tokens.",
-        table[["clip", "model", *_COLUMNS]].sort_values("mean", ascending=False).head(20),
+        _shown_rows(table.sort_values("mean", ascending=False).head(20)),
     ]
+
+
+def _shown_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """Columns of the page: those that are compared come first, as a phone shows the first ones."""
+    counts = zip(table["agreeing_count"], table["token_count"], strict=True)
+    return pd.DataFrame(
+        {
+            "clip": table["clip"],
+            "mean (nats)": [f"{value:.2g}" for value in table["mean"]],
+            "largest (nats)": [f"{value:.2g}" for value in table["largest"]],
+            "agreeing tokens": [f"{agreeing} of {count}" for agreeing, count in counts],
+            "text": table["text"],
+            "model": table["model"],
+        }
+    )
 
 
 ENGINE_DISTANCE_KIND = ResultKind(

@@ -18,12 +18,13 @@ from torch import Tensor
 from ...adapters.loading.foreign_checkpoint import CheckpointReader, ForeignCheckpoint
 from ...errors import ModelError
 from ...files.json_files import JsonObject, read_json_object
-from .byte_reader import damaged_file_error
+from .byte_reader import check_stored_archive, damaged_file_error
 from .openai_files import whisper_of_openai
-from .whisper_weights import OPENAI_SIZES
+from .whisper_weights import OPENAI_SIZES, openai_config
 
 _WEIGHT_FILES = ("weights.safetensors", "weights.npz", "model.safetensors")
 _MAX_CONFIG_BYTES = 2**20
+_MAX_POSITIONS = 2**13  # of the encoder, whose encodings are not in the file; a Whisper has 1,500
 
 
 def is_mlx_folder(path: Path) -> bool:
@@ -55,9 +56,12 @@ def open_mlx(folder: Path) -> ForeignCheckpoint:
         if name in weights and weights[name].ndim == 3:
             weights[name] = weights[name].permute(0, 2, 1)
     sizes = {name: sizes.get(name) for name in OPENAI_SIZES}
-    positions = [sizes["n_audio_ctx"], sizes["n_audio_state"]]
-    if all(type(size) is int and 2 < size < 2**14 for size in positions):
-        weights.setdefault("encoder.positional_embedding", sinusoids(*positions))
+    config = openai_config(sizes, path)
+    length, width = config.max_source_positions, config.d_model
+    bias = weights.get("encoder.conv1.bias")
+    if bias is None or bias.shape != (width,) or length > _MAX_POSITIONS or width % 2:
+        raise ModelError(f"{path}: damaged, or no Whisper: {length} positions of the width {width}")
+    weights.setdefault("encoder.positional_embedding", sinusoids(length, width))
     is_heads = heads is not None and heads.ndim == 2 and heads.shape[1] == 2 and len(heads) < 1000
     return whisper_of_openai(
         path, "MLX", sizes, weights, heads.tolist() if heads is not None and is_heads else None
@@ -79,11 +83,10 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 def _read_npz(path: Path) -> dict[str, Tensor]:
     """Read an archive of arrays; numpy's own reader allocates what a header claims."""
+    check_stored_archive(path)
     weights = {}
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
-            if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > path.stat().st_size:
-                raise ModelError(f"{path}: expected arrays that are not compressed")
             data = archive.read(entry)
             stream = io.BytesIO(data)
             version = np.lib.format.read_magic(stream)

@@ -9,6 +9,7 @@ out.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,8 @@ class OnnxGraph:
             raise damaged_file_error(path, "model of ONNX", error) from error
         self._nodes = [node for graph in graphs for node in graph.node]
         self._constants = {value.name: value for graph in graphs for value in graph.initializer}
+        quantised_last = sorted(self._constants, key=lambda name: "_quantized" in name)
+        self._stored_names = {_original_name(name): name for name in reversed(quantised_last)}
         self._producers = {name: node for node in self._nodes for name in node.output if name}
         self._consumers: dict[str, list[Any]] = defaultdict(list)
         for node in self._nodes:
@@ -62,8 +65,8 @@ class OnnxGraph:
 
     @property
     def names(self) -> set[str]:
-        """Names of constants, those of quantised ones as they were before."""
-        return {name.removesuffix("_quantized") for name in self._constants}
+        """Names of constants as they were before quantisation and before optimum merged decoders."""
+        return set(self._stored_names)
 
     @property
     def has_quantised_activations(self) -> bool:
@@ -101,14 +104,21 @@ class OnnxGraph:
 
     def named(self, name: str) -> np.ndarray:
         """Return a constant by the name that it had in PyTorch; a ModelError if there is none."""
-        if (value := self.array(name)) is not None:
+        stored_name = self._stored_names.get(name, name)
+        value = self.array(stored_name)
+        if value is not None and "_quantized" in stored_name:
+            return _dequantise(value, self._scale(stored_name), 0)
+        if value is not None:
             return value
-        if (value := self.array(f"{name}_quantized")) is not None:
-            for prefix in (name, f"{name}_quantized"):
-                scale = [self.array(f"{prefix}_{part}") for part in ("scale", "zero_point")]
-                if scale[0] is not None:
-                    return _dequantise(value, scale, 0)
         raise ModelError(f"{self.path}: damaged, or another model: no weight {name!r:.90}")
+
+    def _scale(self, name: str) -> list[np.ndarray | None]:
+        """Scale and zero point of a quantised constant, of a decoder merged before or after."""
+        for prefix in (re.sub(r"_quantized(_merged_\d+)?$", "", name), name):
+            parts = [self.array(f"{prefix}_{part}") for part in ("scale", "zero_point")]
+            if parts[0] is not None:
+                return parts
+        return [None]
 
     def linear_weights(self) -> dict[str, np.ndarray]:
         """Return the matrices [out, in] of linear layers by name, ``...weight``."""
@@ -146,8 +156,7 @@ class OnnxGraph:
             node.op_type == "MatMulInteger"
         ):  # behind it the scale of the input times that of the matrix
             zero = self.array(node.input[3]) if len(node.input) > 3 else None
-            scale = self.array(node.input[1].removesuffix("_quantized") + "_scale")
-            return _dequantise(value, [scale, zero], 1).T
+            return _dequantise(value, [self._scale(node.input[1])[0], zero], 1).T
         return value if _attribute(node, "transB", 0) else value.T
 
     def _bias_behind(self, node: Any) -> str | None:
@@ -163,10 +172,13 @@ class OnnxGraph:
         return None
 
     def _named_bias(self, name: str) -> str | None:
-        while (node := self._producers.get(name)) is not None and node.op_type in _PASSED:
+        for _ in range(_MAX_STEPS):  # a damaged graph may go in circles
+            node = self._producers.get(name)
+            if node is None or node.op_type not in _PASSED:
+                break
             name = node.input[0]
-        name = name.removesuffix("_quantized")
-        is_bias = name.endswith(".bias") and name in self.names
+        name = _original_name(name)
+        is_bias = name.endswith(".bias") and name in self._stored_names
         return name.removesuffix(".bias") if is_bias else None
 
     def _multiplied_with(self, queries: str) -> str:
@@ -203,6 +215,11 @@ def _graphs(graph: Any) -> Iterator[Any]:
                     yield from _graphs(attribute.g)
 
 
+def _original_name(name: str) -> str:
+    """Name of a weight in PyTorch: optimum adds `_merged_0` to those that two decoders share."""
+    return re.sub(r"(_merged_\d+|_quantized)+$", "", name)
+
+
 def _attribute(node: Any, name: str, default: Any) -> Any:
     for attribute in node.attribute:
         if attribute.name == name:
@@ -214,10 +231,16 @@ def _dequantise(value: np.ndarray, scale: list[np.ndarray | None], axis: int) ->
     factor, zero = scale[0], scale[1] if len(scale) > 1 else None
     if factor is None:
         raise ValueError("a quantised weight without a scale")
-    shape = [1] * value.ndim
-    if factor.size > 1:
-        shape[axis] = factor.size
-    numbers = value.astype(np.float32) - (
-        0 if zero is None else zero.astype(np.float32).reshape(shape)
-    )
-    return np.asarray(numbers * factor.astype(np.float32).reshape(shape))
+
+    def along_axis(numbers: np.ndarray) -> np.ndarray:
+        if numbers.size == 1:
+            return numbers.astype(np.float32).reshape([1] * value.ndim)
+        if numbers.size != value.shape[axis]:  # else two lengths would be multiplied
+            raise ValueError(f"{numbers.size} scales of a weight of the shape {value.shape}")
+        shape = [1] * value.ndim
+        shape[axis] = numbers.size
+        return numbers.astype(np.float32).reshape(shape)
+
+    numbers = value.astype(np.float32)
+    numbers = numbers if zero is None else numbers - along_axis(zero)
+    return np.asarray(numbers * along_axis(factor))

@@ -7,7 +7,6 @@ and no alignment heads.
 
 from __future__ import annotations
 
-import zipfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 
 from ...adapters.loading.foreign_checkpoint import CheckpointReader, ForeignCheckpoint
 from ...errors import ModelError
-from .byte_reader import read_start
+from .byte_reader import check_stored_archive, read_start
 from .whisper_tokens import OpenaiVocabulary, installed_tokens
 from .whisper_weights import (
     NO_HEADS,
@@ -39,7 +38,7 @@ def is_openai_file(path: Path) -> bool:
 
 def open_openai(path: Path) -> ForeignCheckpoint:
     """Read the sizes, and map the weights."""
-    _check_archive(path)
+    check_stored_archive(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         sizes, weights = dict(content["dims"]), dict(content["model_state_dict"])
@@ -54,19 +53,6 @@ def open_openai(path: Path) -> ForeignCheckpoint:
     return whisper_of_openai(path, "openai-whisper", sizes, weights)
 
 
-def _check_archive(path: Path) -> None:
-    """Raise a ModelError for an archive that would unpack to more than it holds."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise ModelError(f"{path}: damaged archive ({error})") from error
-    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries) or (
-        sum(entry.file_size for entry in entries) > path.stat().st_size
-    ):
-        raise ModelError(f"{path}: damaged archive: its parts are longer than the file")
-
-
 def whisper_of_openai(
     path: Path,
     format_name: str,
@@ -77,7 +63,12 @@ def whisper_of_openai(
     """Open a checkpoint by OpenAI's sizes and names, without a tokenizer in it."""
     config = openai_config(sizes, path)
     for name, value in weights.items():
-        if not isinstance(value, torch.Tensor) or value.dtype not in _TYPE_NAMES:
+        is_array = (
+            isinstance(value, torch.Tensor)
+            and (value.device.type, value.layout, value.is_nested) == ("cpu", torch.strided, False)
+            and value.dtype in _TYPE_NAMES
+        )
+        if not is_array:
             raise ModelError(f"{path}: {name!r:.60} is no weight of float32, float16 or bfloat16")
     weights = {hugging_face_name(str(name)): value for name, value in weights.items()}
     tokens, remark = installed_tokens(config.vocab_size, path.parent)

@@ -181,6 +181,11 @@ class OpenaiVocabulary:
         )
 
 
+def _check_numbers(numbers: Sequence[int], limit: int, what: str) -> None:
+    if any(type(number) is not int or not 0 <= number < limit for number in numbers):
+        raise ValueError(f"{what} {numbers!r:.60}, expected numbers below {limit}")
+
+
 def create_generation_config(
     config: Config,
     tokens: Mapping[str, int],
@@ -190,9 +195,19 @@ def create_generation_config(
     alignment_heads: Sequence[Sequence[int]] | None = None,
     language_ids: Sequence[int] | None = None,
 ) -> Config:
-    """Return what generation needs: suppressed tokens, heads for word times, languages and tasks."""
+    """Return what generation needs: suppressed tokens, heads for word times, languages and tasks.
+
+    A ValueError or TypeError for lists that hold anything but ids of tokens, and layers with heads.
+    """
     from transformers import GenerationConfig
 
+    for ids in (suppressed, suppressed_at_begin, language_ids):
+        _check_numbers(ids or (), config.vocab_size, "tokens")
+    for head in alignment_heads or ():
+        _check_numbers(head[:1], config.decoder_layers, "layers of alignment heads")
+        _check_numbers(head[1:], config.decoder_attention_heads, "alignment heads")
+        if len(head) != 2:
+            raise ValueError(f"an alignment head {head!r:.40}")
     options: dict[str, Any] = {
         "alignment_heads": alignment_heads,
         "suppress_tokens": suppressed,
@@ -208,7 +223,7 @@ def create_generation_config(
         options[name] = getattr(config, name)
     if options["is_multilingual"]:
         first, last = tokens["<|startoftranscript|>"], tokens.get("<|translate|>", 0)
-        languages = set(language_ids or range(first + 1, last))
+        languages = set(language_ids) if language_ids else range(first + 1, last)
         options["lang_to_id"] = {text: id_ for text, id_ in tokens.items() if id_ in languages}
         options["task_to_id"] = {
             task: tokens[f"<|{task}|>"]

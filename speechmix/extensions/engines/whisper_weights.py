@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...adapters.loading.checkpoints import first_line
 from ...adapters.loading.foreign_checkpoint import ForeignCheckpoint
 from ...adapters.transformers_types import Config, FeatureExtractor, PretrainedModule, Tokenizer
 from ...errors import ModelError
@@ -33,7 +34,7 @@ OPENAI_SIZES = (  # `dims` of openai-whisper, in the order in which ggml files h
     "n_mels",
 )
 MAX_SIZE = 2**20  # of any dimension of a Whisper: its vocabulary is the largest, 51,866
-_MAX_LAYERS = 256
+_MAX_LAYERS, _MAX_MELS = 256, 1024
 NO_HEADS = (
     "it names no alignment heads: word times by cross-attention need heads that "
     "`speechmix heads` chooses, or word times by synthesis"
@@ -108,6 +109,8 @@ def create_config(source: str | Path, *, end_id: int | None = None, **sizes: Any
 
     if max(sizes["encoder_layers"], sizes["decoder_layers"]) > _MAX_LAYERS:
         raise ModelError(f"{source}: damaged, or no Whisper: it claims over {_MAX_LAYERS} layers")
+    if not 0 < sizes["num_mel_bins"] <= _MAX_MELS:
+        raise ModelError(f"{source}: damaged, or no Whisper: {sizes['num_mel_bins']} mel bands")
     end_id = (50257 if sizes["vocab_size"] >= 51865 else 50256) if end_id is None else end_id
     config: Config = WhisperConfig(
         **sizes,
@@ -143,8 +146,8 @@ def build_whisper(
     try:
         with torch.device("meta"):
             module = WhisperForConditionalGeneration(config)
-    except (ValueError, ZeroDivisionError, RuntimeError, TypeError, KeyError) as error:
-        raise ModelError(f"{source}: sizes of no Whisper ({str(error)[:200]})") from error
+    except Exception as error:  # sizes of no Whisper: PyTorch raises what it likes
+        raise ModelError(f"{source}: sizes of no Whisper ({first_line(error)[:200]})") from error
     expected = {name: tuple(value.shape) for name, value in module.model.state_dict().items()}
     shape_by_name = {name: tuple(shape) for name, shape in shapes.items()}
     for name in sorted(expected.keys() | shape_by_name.keys()):
@@ -184,12 +187,13 @@ def whisper_checkpoint(
     def load_module(dtype: torch.dtype) -> torch.nn.Module:
         try:
             state = {f"model.{name}": read().to(dtype) for name, read in weights.readers.items()}
-        except (ValueError, RuntimeError, KeyError, OSError) as error:
-            raise ModelError(f"{path}: damaged ({str(error)[:200]})") from error
-        state["proj_out.weight"] = state["model.decoder.embed_tokens.weight"]
-        module.load_state_dict(state, assign=True)
+            state["proj_out.weight"] = state["model.decoder.embed_tokens.weight"]
+            module.load_state_dict(state, assign=True)
+            module.generation_config = create_generation_config()
+        except (ValueError, TypeError, RuntimeError, KeyError, IndexError, OSError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ModelError(f"{path}: damaged ({reason})") from error
         module.tie_weights()
-        module.generation_config = create_generation_config()
         loaded: torch.nn.Module = module
         return loaded
 

@@ -57,7 +57,7 @@ def add_commands(commands: Subparsers) -> None:
     add_prefix_option(command)
     add_group_option(command)
     add_outside_option(command)
-    add_loading_options(command, precision=True)
+    add_loading_options(command, precision=True, engine=False)
 
 
 def _listening(options: argparse.Namespace) -> int:

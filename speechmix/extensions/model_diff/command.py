@@ -43,7 +43,7 @@ def add_commands(commands: Subparsers) -> None:
     add_group_option(command)
     add_prefix_options(command)
     add_outside_option(command)
-    add_loading_options(command, precision=True)
+    add_loading_options(command, precision=True, engine=False)
 
 
 def _diff(options: argparse.Namespace) -> int:

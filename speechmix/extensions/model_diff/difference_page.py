@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from .difference import ModelDifference
 
 _TERMS = {
+    "changed": "whether the weights of this part differ",
+    "margin_A, margin_B": "log-probability of A's token minus that of B's token, in each model (nats)",
+    "spelling": "whether both words differ in capitals or punctuation alone",
     "effect": "how far A's token gains on B's (nats) when one part of B alone gets A's weights; a mean over changed words",
     "first_layer": "with A's states patched into B behind this part, and behind any later one, the word is A's",
     "layer": "the part whose exchange alone has the largest effect on the word",
+    "turns_back, parts_alone": "whether this exchange alone makes the word A's again, and how many parts do so alone",
     "turned": "changed words that are A's again when this part alone gets A's weights",
     "head": "the head of this layer with the largest effect; rest: all of the layer but its attention heads",
     "divergence": "how far the Kullback-Leibler divergence of B's output from A's falls with this part (nats for each token)",
@@ -31,7 +35,7 @@ _TERMS = {
 
 def write_difference_page(difference: ModelDifference, path: Path) -> Path:
     """Write one HTML page that needs no other file."""
-    figure = new_figure(6.5, 1.0 + 0.19 * len(difference.groups))
+    figure = new_figure(4.0, 1.0 + 0.19 * len(difference.groups))  # fits a phone
     difference_panel(difference, ax=figure.subplots())
     transcripts = pd.DataFrame(
         [
@@ -49,7 +53,10 @@ def write_difference_page(difference: ModelDifference, path: Path) -> Path:
     ]
     first = FirstScreen(
         answer=difference.findings,
-        warnings=[f"{name} is left out: {reason}" for name, reason in difference.skipped],
+        warnings=[
+            f"{name} is left out: {reason.removeprefix(f'{name}: ')}"
+            for name, reason in difference.skipped
+        ],
     )
     title = f"{difference.model_a} and {difference.model_b}: what changed"
     write_text(path, render_page(title, [part for part in parts if part[1]], first=first))
@@ -57,6 +64,7 @@ def write_difference_page(difference: ModelDifference, path: Path) -> Path:
 
 
 def _sortable(table: pd.DataFrame) -> SortableTable:
+    table = table.loc[:, table.notna().any()]  # no intervals with few groups
     numbers = [str(name) for name in table if table[name].dtype.kind == "f"]
     cells = table.copy()
     for name in table:
@@ -84,9 +92,9 @@ def difference_panel(difference: ModelDifference, *, ax: Axes | None = None) -> 
     ax.invert_yaxis()
     ax.axvline(0, color="black", lw=0.6)
     ax.set_xlabel(
-        "gain of A's words with A's weights in this part alone (nats)"
+        "gain of A's words with A's weights\nin this part alone (nats)"
         if has_words
-        else "fall of the divergence from A (nats for each token)",
+        else "fall of the divergence from A\n(nats for each token)",
         fontsize=LABEL_SIZE,
     )
     return ax

@@ -121,6 +121,7 @@ _COLUMNS = 100
 _REPLACEMENTS = {
     "--distance": "--measure value_zeroing:distance=DISTANCE",
     "--product-dtype": "--measure value_zeroing:product_dtype=DTYPE",
+    "--engine": "--inference-engine ENGINE for ctranslate2, whisper.cpp or onnxruntime",
     "--align": "--aligner MODEL or METHOD:MODEL",
     "--revision": "--model NAME@REVISION",
     "--address": "--engine ray:ADDRESS",

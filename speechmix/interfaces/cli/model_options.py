@@ -87,11 +87,28 @@ def split_revision(source: str) -> tuple[str, str | None]:
     return (name, revision) if at_sign and not Path(source).exists() else (source, None)
 
 
-def add_loading_options(command: OptionContainer, *, precision: bool = False) -> None:
-    """Add the device of models; with `precision` also their dtype."""
+def add_loading_options(
+    command: OptionContainer, *, precision: bool = False, engine: bool = True
+) -> None:
+    """Add the device of models; with `precision` also their dtype, with `engine` the engine beside
+    the measured copy."""
     command.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available)")
     if precision:
         command.add_argument("--dtype", help="precision of the weights (default: float32)")
+    if engine:
+        add_inference_engine_option(command)
+
+
+def add_inference_engine_option(command: OptionContainer, *, required: bool = False) -> None:
+    """Add the engine that writes transcripts beside the measured copy of its weights: `engine=` of
+    `speechmix.load`. `--engine` is who computes a run."""
+    command.add_argument(
+        "--inference-engine",
+        required=required,
+        metavar="ENGINE",
+        help="lets ctranslate2, whisper.cpp or onnxruntime write the transcripts of a model in its "
+        "format; behind a colon its compute type or level of optimisation, as ctranslate2:int8",
+    )
 
 
 def add_prefix_option(command: OptionContainer) -> None:
@@ -151,6 +168,11 @@ def add_evaluated_measures_option(command: OptionContainer) -> None:
     )
 
 
+def list_engine_kinds(options: argparse.Namespace) -> dict[str, JsonObject]:
+    """Return the kind of result that a run of a model beside its engine has: how far the copy is."""
+    return {"engine_distance": {}} if vars(options).get("inference_engine") else {}
+
+
 def load_model(options: argparse.Namespace, source: str, **load_options: Any) -> Model:
     """Load a model with the options, and set its decoder prefix or prompt if they name one.
 
@@ -161,6 +183,8 @@ def load_model(options: argparse.Namespace, source: str, **load_options: Any) ->
     values = vars(options)
     name, revision = split_revision(source)
     load_options |= {key: values[key] for key in ("device", "dtype") if key in values}
+    if values.get("inference_engine") and load_options.get("init") != "random":
+        load_options["engine"] = values["inference_engine"]
     model = load(name, revision=revision, **load_options)
     model = model.with_prefix(**values["prefix"]) if values.get("prefix") else model
     texts = {option: values.get(option) for option in ("answer", "hotwords")}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .clip_options import SkippedItems, create_aligner_loader
-from .model_options import create_loaders
+from .model_options import create_loaders, list_engine_kinds
 from .score_options import choose_executor
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def compute_kind_in_run(
         create_loaders(options, options.model),
         clips,
         options.out,
-        {kind: kind_options},
+        {kind: kind_options, **list_engine_kinds(options)},
         group=vars(options).get("group"),
         aligner=create_aligner_loader(options),
         align_method=options.align,

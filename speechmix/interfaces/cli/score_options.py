@@ -23,6 +23,7 @@ from .model_options import (
     add_prefix_options,
     add_seed_option,
     add_twin_options,
+    list_engine_kinds,
     split_revision,
 )
 
@@ -71,7 +72,9 @@ def _parse_engine(text: str) -> str:
     name, colon, _ = text.partition(":")
     if (f"{name}:HOST:PORT" if colon else name) not in forms:
         expected = " or ".join(filter(None, [", ".join(forms[:-1]), forms[-1]]))
-        raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected {expected}, found {text!r}; what writes the transcripts is --inference-engine"
+        )
     return text
 
 
@@ -237,6 +240,7 @@ def collect_score_arguments(options: argparse.Namespace) -> JsonObject:
         "probes": options.probe,
         "explain": options.explain,
         "kinds": {name: {} for name in ("knock_out", "faithfulness") if vars(options)[name]}
+        | list_engine_kinds(options)
         | ({"lens": {"kind": options.lens}} if options.lens else {}),
         "twin_clips": options.twin_clips or None,
         "group": options.group,
