@@ -23,7 +23,7 @@ import transformers
 
 import speechmix
 from speechmix.extensions.agreement.blimp import read_blimp
-from speechmix.extensions.agreement.item_draws import draw_items
+from speechmix.extensions.agreement.item_selection import draw_items
 from speechmix.files.text_files import write_csv
 from speechmix.interventions.decision import Decision
 

@@ -24,8 +24,8 @@ import pandas as pd
 
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.extensions.explain.frozen_padding import FrozenPadding
 from speechmix.extensions.explain.plain_text import DECIDING_NATS
+from speechmix.extensions.explain.removals import FrozenPadding
 from speechmix.inputs.words.transcript_accuracy import normalize_transcript
 
 SAID = "Ever tried ever failed no matter try again fail again fail better"

@@ -18,8 +18,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from speechmix.extensions.probing.code_predictors import PENALTY_STRENGTHS, logistic_predictors
-from speechmix.extensions.probing.online_code import online_code, split_blocks
+from speechmix.extensions.probing.online_code import (
+    PENALTY_STRENGTHS,
+    logistic_predictors,
+    online_code,
+    split_blocks,
+)
 
 SIZES, WIDTHS, DRAWS = (40, 100, 400, 2000), (64, 1024), 5
 KINDS = ("one dimension", "all dimensions", "overlap", "random")

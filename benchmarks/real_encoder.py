@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 
 import speechmix
 from speechmix.extensions.faithfulness import state_perturbation
-from speechmix.extensions.faithfulness.state_shifts import state_shifts
+from speechmix.extensions.faithfulness.state_perturbation import state_shifts
 
 MEASURES = ("value_zeroing", "attention", "attention_norm", "alti", "alti_l2")
 AGGREGATIONS = ("mean", "last", "rollout", "residual rollout")

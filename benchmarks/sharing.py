@@ -21,7 +21,7 @@ from study import MEASURES, SHAPES, model_of
 
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.extensions.probing.positions import read_item_states
+from speechmix.extensions.probing.task import read_item_states
 from speechmix.inputs import bundled
 from speechmix.interventions.value_knock_out import ablate_with_control
 

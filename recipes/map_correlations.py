@@ -19,7 +19,7 @@ import pandas as pd
 import speechmix
 from speechmix.errors import InputError
 from speechmix.extensions.agreement.correlation_curves import correlation_figure
-from speechmix.extensions.agreement.map_correlations import (
+from speechmix.extensions.agreement.distance_metric_effect import (
     STATISTICS,
     map_correlations,
     mean_correlations,

@@ -43,8 +43,7 @@ from speechmix.extensions.agreement.design import (
     speak_assimilation_design,
     speak_clip,
 )
-from speechmix.extensions.phones.phone_shares import SOURCES
-from speechmix.extensions.phones.phone_sources import PhoneSources
+from speechmix.extensions.phones.phone_sources import SOURCES, PhoneSources
 from speechmix.files.text_files import write_csv
 from speechmix.inputs.words.unit_tiers import unit_owners
 from speechmix.interventions.decision import Decision

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from speechmix.errors import SpeechmixError
 from speechmix.extensions.agreement import blimp
-from speechmix.extensions.agreement.blimp_split import split_halves
+from speechmix.extensions.agreement.item_selection import split_halves
 from speechmix.files.whole_files import whole_folder
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -24,7 +24,7 @@ from transformers.models.auto import modeling_auto
 
 import speechmix
 from speechmix.adapters.families.registry import families
-from speechmix.extensions.tracing.mixing_kinds import NOT_DEFINED
+from speechmix.extensions.tracing.layer_lists import NOT_DEFINED
 from tests.models.automatic_configs import model_class, tiny_config
 from tests.models.more_families import built
 from tests.models.traced_models import TRACED_MODELS, build_traced_model

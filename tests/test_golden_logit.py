@@ -10,7 +10,7 @@ import transformers
 
 import speechmix
 from speechmix.adapters.capture.forward_pass import Capture, use_attention
-from speechmix.extensions.logit_decompositions.decompx import vectors_through_layer
+from speechmix.extensions.logit_decompositions.decompx_logit import vectors_through_layer
 
 FOILS = {"runner_up": 1, "argmin": 2, "fixed7": 3}
 LAYER_PARTS = {"mlp": "mlp_logit", "attention_bias": "attn_out_bias_logit"}

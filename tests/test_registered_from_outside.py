@@ -14,7 +14,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.extensions.faithfulness.faithfulness_runs import faithfulness_of_clips
 from speechmix.extensions.faithfulness.perturbations import PERTURBATIONS, forget_perturbation
-from speechmix.extensions.faithfulness.state_shifts import state_shifts
+from speechmix.extensions.faithfulness.state_perturbation import state_shifts
 from speechmix.extensions.planted.recovery import measure_recovery as planted_trial
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main

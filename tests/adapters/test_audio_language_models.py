@@ -13,7 +13,7 @@ from speechmix.adapters.generation.audio_prompt import locate_audio_tokens
 from speechmix.adapters.generation.model_inputs import AudioTokens
 from speechmix.adapters.generation.text_tokens import generate_text
 from speechmix.errors import InputError, ModelError
-from speechmix.extensions.estimate.meta_model import build_meta_model
+from speechmix.extensions.estimate.operation_count import build_meta_model
 from speechmix.inputs.words.spans import Span
 from tests.models import audio_language_models as tiny
 from tests.models import shared_models

@@ -13,7 +13,7 @@ import transformers
 import speechmix
 from speechmix.adapters import family_of_type
 from speechmix.adapters.families import registry
-from speechmix.extensions.tracing import mask_kinds
+from speechmix.extensions.tracing import layer_lists as mask_kinds
 from speechmix.extensions.tracing.infer_stacks import infer_stacks
 from speechmix.interfaces.cli import main
 from tests.models import ALL_FAMILIES, build

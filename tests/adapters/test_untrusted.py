@@ -14,7 +14,7 @@ import transformers
 
 import speechmix
 from speechmix.errors import ModelError
-from speechmix.extensions.estimate.meta_model import build_meta_model
+from speechmix.extensions.estimate.operation_count import build_meta_model
 from tests.adapters.test_adapted import adapted
 from tests.conftest import build
 

@@ -16,7 +16,7 @@ from speechmix.extensions.app import browser_launch as browser
 from speechmix.extensions.app import serve as serve_module
 from speechmix.extensions.app import server as server_module
 from speechmix.extensions.app import session as session_module
-from speechmix.extensions.app.connection_limits import ConnectionLimits
+from speechmix.extensions.app.server import ConnectionLimits
 from tests.app.serving import asked, bundled_session, example, serving
 
 

@@ -18,9 +18,9 @@ from speechmix.extensions.app import clip_changes
 from speechmix.extensions.app import downloads as saving
 from speechmix.extensions.app import measurements as answers
 from speechmix.extensions.app import session as session_module
-from speechmix.extensions.app.requests import parse_requested_clip
+from speechmix.extensions.app.model_requests import parse_requested_clip
 from speechmix.extensions.app.server import MAX_UPLOAD_BYTES, Server
-from speechmix.extensions.explain.page_data import explanation_view
+from speechmix.extensions.explain.page import explanation_view
 from tests.app.serving import asked, bundled_session, example, serving, worked
 
 

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from speechmix.extensions.listening.item_files import write_listening_items
-from speechmix.extensions.listening.items import ListeningItem
+from speechmix.extensions.listening.items import ListeningItem, write_listening_items
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli.command_line import main
 

@@ -16,10 +16,10 @@ from speechmix.extensions.agreement.blimp import (
     PARADIGMS,
     BlimpItem,
     expand_contractions,
+    load_spacy_pipeline,
     read_blimp,
 )
-from speechmix.extensions.agreement.blimp_cues import load_spacy_pipeline
-from speechmix.extensions.agreement.item_draws import draw_items, select_one_token_items
+from speechmix.extensions.agreement.item_selection import draw_items, select_one_token_items
 from speechmix.inputs.sentences.sentence import Sentence
 
 # paradigm, acceptable, unacceptable; what the cue, target, foil and number should be

@@ -11,7 +11,7 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.extensions.agreement.blimp import PUBLISHED, BlimpItem, read_blimp
-from speechmix.extensions.agreement.blimp_split import build_unified_set, split_halves
+from speechmix.extensions.agreement.item_selection import build_unified_set, split_halves
 
 SUBJECTS, DETERMINERS = "regular_plural_subject_verb_agreement_1", "determiner_noun_agreement_2"
 DISTRACTORS = "distractor_agreement_relational_noun"

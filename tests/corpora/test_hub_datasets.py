@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
-from speechmix.extensions.listening.item_files import read_listening_items
+from speechmix.extensions.listening.items import read_listening_items
 from speechmix.inputs.audio.byte_ranges import open_bytes
 from speechmix.inputs.clips.corpus_row import RejectedRow
 from speechmix.inputs.corpora.corpus_reading import read_corpus

@@ -12,7 +12,7 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.evaluation.statistics.claim_rule import DEFAULT_TWINS, FEWEST_TWINS
 from speechmix.extensions.speech_ablation.ablated_speech import speech_ablation_figure
-from speechmix.extensions.speech_ablation.speech_ablation_summary import summarize_speech_ablation
+from speechmix.extensions.speech_ablation.speech_ablation import summarize_speech_ablation
 
 WAY = {"condition": "sound", "fill": "zeros", "reading": "arg-max", "aggregation": "mean"}
 

@@ -20,8 +20,11 @@ from speechmix.adapters.generation.decoder_text import decoder_tokens
 from speechmix.alignment.whisper_attention import align_by_whisper, find_row_starts, trim_silence
 from speechmix.errors import InputError
 from speechmix.evaluation.statistics.intervals import bootstrap_interval
-from speechmix.extensions.alignment_heads.attention_effects import correlate_with_effects
-from speechmix.extensions.alignment_heads.head_boundaries import EvidenceStore, select_heads
+from speechmix.extensions.alignment_heads.alignment_heads import (
+    EvidenceStore,
+    correlate_with_effects,
+    select_heads,
+)
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from tests.conftest import build, tiny, trained

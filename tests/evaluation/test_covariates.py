@@ -11,7 +11,7 @@ import pytest
 import speechmix
 from speechmix import Clip, MixingMap, Sentence, Span, add_covariates
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.extensions.encoding.covariates import COVARIATES
+from speechmix.extensions.encoding.unit_features import COVARIATES
 
 
 def clip_of(name="a", **fields):

@@ -15,7 +15,7 @@ from speechmix.errors import InputError
 from speechmix.evaluation.statistics.intervals import mean_interval
 from speechmix.extensions.encoding.encoding import Encoding, _divide_variance, conclude_shares
 from speechmix.extensions.encoding.encoding_figure import encoding_figure
-from speechmix.extensions.probing.ridge import assign_group_folds, predict_values
+from speechmix.extensions.probing.value_fits import assign_group_folds, predict_values
 from speechmix.inputs import bundled
 from tests.conftest import trained
 

@@ -14,7 +14,7 @@ from scipy.stats import binom
 import speechmix
 from recipes import listening as recipe
 from speechmix.extensions.listening.effects import PLAYERS
-from speechmix.extensions.listening.item_groups import choose_donors
+from speechmix.extensions.listening.items import choose_donors
 from speechmix.extensions.listening.listening_result import Listening
 from speechmix.extensions.listening.questions import NOISE, OTHER, SILENCE, SOUNDS
 from tests.evaluation import planted_listening as planted

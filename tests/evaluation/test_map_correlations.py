@@ -11,7 +11,10 @@ from scipy.stats import rankdata
 import speechmix
 from speechmix import MixingMap, Span
 from speechmix.errors import InputError
-from speechmix.extensions.agreement.map_correlations import map_correlations, mean_correlations
+from speechmix.extensions.agreement.distance_metric_effect import (
+    map_correlations,
+    mean_correlations,
+)
 from tests.models import text_models
 
 UNITS = tuple(Span(i, i + 1, f"w{i}", "token", i) for i in range(7))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from speechmix.extensions.encoding.measurement_error import calibrate_features, multiple_correlation
+from speechmix.extensions.encoding.encoding import calibrate_features, multiple_correlation
 
 
 def test_calibrated_values_are_expectations_of_the_true_ones():

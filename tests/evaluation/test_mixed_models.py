@@ -15,7 +15,7 @@ from scipy.stats import t as student
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.extensions.mixed_models import reml
+from speechmix.extensions.mixed_models import mixed_models as reml
 from speechmix.extensions.mixed_models.mixed_models import fit_design
 from speechmix.extensions.mixed_models.model_design import build_design
 

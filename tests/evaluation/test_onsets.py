@@ -7,17 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speechmix.extensions.trajectories.onsets import (
+from speechmix.extensions.trajectories.trajectories import measure_trajectory, trajectory_curves
+from speechmix.extensions.trajectories.trajectory_claims import (
+    ALL_TRAININGS,
     claim_onsets,
+    date_onsets,
     draw_onsets,
     fewest_checkpoints,
     locate_onsets,
-)
-from speechmix.extensions.trajectories.trajectories import measure_trajectory, trajectory_curves
-from speechmix.extensions.trajectories.trajectory_claims import trajectory_claims
-from speechmix.extensions.trajectories.trajectory_leads import (
-    ALL_TRAININGS,
-    date_onsets,
+    trajectory_claims,
     trajectory_leads,
 )
 

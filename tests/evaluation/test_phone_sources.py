@@ -11,7 +11,7 @@ import transformers
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.extensions.phones.phone_shares import SOURCES, phone_shares
+from speechmix.extensions.phones.phone_sources import SOURCES, phone_shares
 from speechmix.extensions.planted.case_table import CASES, Case
 from speechmix.extensions.planted.hand_set_models import FAMILIES
 from speechmix.extensions.planted.hand_set_weights import Head

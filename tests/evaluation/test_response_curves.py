@@ -12,8 +12,11 @@ import torch
 import speechmix
 from speechmix.errors import InputError
 from speechmix.extensions.continua.continua import Continuum
-from speechmix.extensions.continua.crossings import find_crossing
-from speechmix.extensions.continua.response_curves import ResponseCurve, read_responses
+from speechmix.extensions.continua.response_curves import (
+    ResponseCurve,
+    find_crossing,
+    read_responses,
+)
 from speechmix.inputs import bundled
 from speechmix.interventions.decision import Decision
 from tests.models.audio_classifiers import CLASSIFIERS, build_classifier

@@ -15,8 +15,7 @@ from speechmix.evaluation.statistics.intervals import FEWEST_GROUPS, mean_interv
 from speechmix.evaluation.statistics.random_twin_comparison import compare_with_twins
 from speechmix.extensions.cards.model_card import model_cards
 from speechmix.extensions.comparison.model_comparison import compare
-from speechmix.extensions.listening.item_groups import group_items
-from speechmix.extensions.listening.items import ListeningItem
+from speechmix.extensions.listening.items import ListeningItem, group_items
 from speechmix.extensions.probing.conclusions import draw_conclusions
 from speechmix.inputs import bundled
 from speechmix.reporting.pages.study_results import Study

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
-from speechmix.extensions.agreement.task_accuracy import (
+from speechmix.extensions.agreement.item_scoring import (
     accuracy_sentence,
     choice_margin,
     item_accuracy,

@@ -15,7 +15,7 @@ import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
 from speechmix.extensions.agreement.fine_tuning import FineTuningOptions, fine_tune_choice
-from speechmix.extensions.agreement.task_accuracy import choice_margin
+from speechmix.extensions.agreement.item_scoring import choice_margin
 
 WORDS = [
     "[PAD]",

@@ -11,7 +11,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.extensions.explain.fills import default_text_fills
 from speechmix.extensions.explain.model_text import write_about_clip
-from speechmix.extensions.explain.page_data import explanation_view
+from speechmix.extensions.explain.page import explanation_view
 from speechmix.extensions.explain.removals import make_removals
 from speechmix.interventions.removals import change_inputs
 from tests.explanations.test_explain import (

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.extensions.explain import frozen_padding
-from speechmix.extensions.explain.frozen_padding import FrozenPadding
+from speechmix.extensions.explain import removals as frozen_padding
+from speechmix.extensions.explain.removals import FrozenPadding
 from speechmix.inputs import bundled
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.removals import Removal, change_inputs

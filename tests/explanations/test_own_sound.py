@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.extensions.explain.page_data import explanation_view
+from speechmix.extensions.explain.page import explanation_view
 from speechmix.inputs import bundled
 from tests.conftest import trained
 from tests.explanations.test_explain import CTC, WHISPER, clip_named, log_probabilities, model_named

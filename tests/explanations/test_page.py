@@ -15,7 +15,7 @@ import pytest
 import soundfile
 
 import speechmix
-from speechmix.extensions.explain.page_data import explanation_view
+from speechmix.extensions.explain.page import explanation_view
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.segments import segment_clip
 from tests.conftest import trained

@@ -10,8 +10,7 @@ import pytest
 
 from speechmix.extensions.grounding.grounded_words import ground_words
 from speechmix.extensions.grounding.grounding import Grounding
-from speechmix.extensions.grounding.loop_heads import head_effects, trace_loop
-from speechmix.extensions.grounding.loops import find_loops, select_copies
+from speechmix.extensions.grounding.loops import find_loops, head_effects, select_copies, trace_loop
 from speechmix.extensions.grounding.readers import find_reader
 from speechmix.extensions.grounding.word_readings import INTACT
 

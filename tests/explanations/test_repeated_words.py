@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import speechmix
-from speechmix.extensions.explain.page_data import explanation_view
+from speechmix.extensions.explain.page import explanation_view
 from speechmix.inputs import bundled
 from speechmix.inputs.words.cue_and_target import end_sentence
 from speechmix.inputs.words.spans import Span

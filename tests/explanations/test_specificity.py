@@ -10,7 +10,7 @@ import pytest
 
 import speechmix
 from speechmix.extensions.explain.choices import Choice
-from speechmix.extensions.explain.page_data import explanation_view
+from speechmix.extensions.explain.page import explanation_view
 from speechmix.extensions.explain.specificity import (
     LEAST_DISTANCE,
     distance_between_words,

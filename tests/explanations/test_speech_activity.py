@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from speechmix import Clip
-from speechmix.extensions.explain.speech_activity import describe_missing_speech
+from speechmix.extensions.explain.source_words import describe_missing_speech
 from speechmix.inputs import bundled
 
 RATE = 16_000

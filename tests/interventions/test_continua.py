@@ -11,8 +11,7 @@ import soundfile
 
 import speechmix
 from speechmix.errors import InputError, MissingExtraError
-from speechmix.extensions.continua.continua import Continuum
-from speechmix.extensions.continua.sound_changes import CHANGES
+from speechmix.extensions.continua.continua import CHANGES, Continuum
 from speechmix.inputs import bundled
 
 RATE = 16_000

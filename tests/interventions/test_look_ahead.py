@@ -13,7 +13,7 @@ import torch
 import speechmix
 from speechmix.errors import InputError
 from speechmix.extensions.look_ahead.look_ahead import look_ahead_effects
-from speechmix.extensions.look_ahead.look_ahead_limits import average_curves, find_limits
+from speechmix.extensions.look_ahead.look_ahead_curves import average_curves, find_limits
 from speechmix.inputs import bundled
 from speechmix.interventions.decision import Decision
 

@@ -11,7 +11,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.extensions.faithfulness.state_shifts import state_shifts
+from speechmix.extensions.faithfulness.state_perturbation import state_shifts
 from speechmix.inputs import bundled
 from speechmix.mixing.passes.request import MixRequest
 from speechmix.mixing.passes.view_kinds import make_view

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from speechmix.extensions.logit_decompositions.alti_logit import InputShares
+from speechmix.extensions.logit_decompositions.logit_decomposition import InputShares
 
 
 def test_shares_of_inputs_sum_to_one_through_every_layer():

@@ -9,7 +9,7 @@ from torch import nn
 
 import speechmix
 from speechmix.errors import ModelError
-from speechmix.extensions.logit_decompositions.decompx import (
+from speechmix.extensions.logit_decompositions.decompx_logit import (
     vectors_through_activation,
     vectors_through_bias,
     vectors_through_linear,

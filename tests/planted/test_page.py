@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from speechmix.extensions.planted.case_table import cases
-from speechmix.extensions.planted.decision_effects import DECISION_MAPS
-from speechmix.extensions.planted.recovery import measure_recovery
+from speechmix.extensions.planted.recovery import DECISION_MAPS, measure_recovery
 from speechmix.mixing.maps.measure_registry import MEASURE_FACTS, measure_names
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

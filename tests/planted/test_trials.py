@@ -10,9 +10,12 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.extensions.planted.decision_effects import DECISION_MAPS
 from speechmix.extensions.planted.planting import plant
-from speechmix.extensions.planted.recovery import measure_recovery, score_planted_model
+from speechmix.extensions.planted.recovery import (
+    DECISION_MAPS,
+    measure_recovery,
+    score_planted_model,
+)
 
 
 def counted(scores, true_pairs, pairs) -> float:

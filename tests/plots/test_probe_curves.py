@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.extensions.probing.probe_and_mixing import probe_and_mixing
+from speechmix.extensions.probing.probe_curves import probe_and_mixing
 from speechmix.reporting.plots import probe_figure
 from speechmix.reporting.plots.figure_style import png_bytes
 from tests.evaluation.probing.synthetic_probes import synthetic_probes

@@ -7,8 +7,8 @@ import pytest
 
 import speechmix
 from speechmix.extensions.explain.fills import alternative_tokens
-from speechmix.extensions.explain.frozen_padding import FrozenPadding
 from speechmix.extensions.explain.model_text import write_about_clip
+from speechmix.extensions.explain.removals import FrozenPadding
 from speechmix.extensions.explain.source_words import find_sources
 from speechmix.extensions.explain.transcript_errors import transcript_errors
 

@@ -22,7 +22,7 @@ import speechmix
 from speechmix.extensions.agreement import item_scoring as agreement_scoring
 from speechmix.extensions.agreement import result_tables as agreement_tables
 from speechmix.extensions.agreement.blimp import expand_contractions, read_blimp
-from speechmix.extensions.agreement.blimp_split import split_halves
+from speechmix.extensions.agreement.item_selection import split_halves
 from speechmix.mixing.maps.numerics import DISTANCES
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ import pytest
 
 import speechmix
 from recipes import listening as recipe
-from speechmix.extensions.listening.shares import NEEDS, find_share
+from speechmix.extensions.listening.effects import NEEDS, find_share
 
 
 def test_items_are_what_the_recipe_says():

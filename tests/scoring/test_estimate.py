@@ -12,7 +12,7 @@ import speechmix
 from speechmix.errors import InputError, ModelError
 from speechmix.extensions.estimate import command
 from speechmix.extensions.estimate import estimate as estimates
-from speechmix.extensions.estimate.cost_estimate import SHARE_OF_PRODUCTS
+from speechmix.extensions.estimate.estimate import SHARE_OF_PRODUCTS
 from speechmix.interfaces.cli.command_line import main
 from tests.conftest import ALL_FAMILIES, build, tiny
 

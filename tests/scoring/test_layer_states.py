@@ -8,7 +8,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.extensions.probing.positions import read_item_states
+from speechmix.extensions.probing.task import read_item_states
 from speechmix.inputs import bundled
 from tests.conftest import trained
 

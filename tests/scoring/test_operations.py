@@ -9,8 +9,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import speechmix
-from speechmix.extensions.estimate.meta_model import build_meta_model
 from speechmix.extensions.estimate.operation_count import (
+    build_meta_model,
     count_operations,
     make_blank_inputs,
     middle_word_rows,

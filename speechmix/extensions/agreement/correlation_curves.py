@@ -1,7 +1,7 @@
 """Draw how well measures correlate with a reference map over layers, and the outlier weights of two
 norms.
 
-In: means of `speechmix.extensions.agreement.map_correlations`, and a table of
+In: means of `speechmix.extensions.agreement.distance_metric_effect`, and a table of
 `speechmix.extensions.agreement.norm_outlier_weights`. Out: a Figure in the manner of Figures 4 and 5 of Modarressi
 et al. 2022 (GlobEnc), the published numbers beside one's own: open markers on dotted lines.
 """

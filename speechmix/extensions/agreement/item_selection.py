@@ -1,28 +1,286 @@
 """Which sentences of BLiMP a model is scored on, and which it is fine-tuned on.
 
 In: a folder of paradigms, a model with its tokenizer, options. Out: `SelectedItems`.
+
+Which items are scored: those whose words are one token each, as many as are asked for.
+
+The published text study's set of BLiMP items, and its halves for training and test.
+
+In: items of `read_blimp` that a model can be asked about. Out: the *unified set* of Mohebbi et al.
+2023 (Quantifying Context Mixing in Transformers, EACL): five paradigms, with as many singular as
+plural subjects in the paradigm that has twice as many of one; and two halves.
+
+The published code draws the balance with replacement and splits without a seed, so that copies of
+an item can be in both halves. Here both are drawn without replacement and from a seed, and no
+sentence is in both halves: not the acceptable one, not the unacceptable one, not the one with the
+mask. Words do occur in both, as they did there.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from ...adapters.transformers_types import Tokenizer
 from ...errors import InputError
 from ...inputs.clips.corpus_row import RejectedRow
-from .blimp import PUBLISHED, BlimpItem, read_blimp
-from .blimp_cues import load_spacy_pipeline
-from .blimp_split import build_unified_set, split_halves
-from .item_draws import draw_items, select_one_token_items
+from ...inputs.sentences.sentence import Sentence
+from .blimp import PUBLISHED, BlimpItem, load_spacy_pipeline, read_blimp
 from .item_scoring import studied_stack
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
+
+
+def select_one_token_items(
+    items: Iterable[BlimpItem], tokenizer: Tokenizer
+) -> tuple[list[BlimpItem], list[RejectedRow]]:
+    """Keep the items whose target and foil are one token each, so that one mask or one logit stands
+    for either.
+
+    A form is one token if the sentence up to it is exactly one token longer than the sentence
+    before it, and that token is not the unknown one. So word starts that depend on the space before
+    them are judged as they will be read.
+
+    Parameters
+    ----------
+    items : iterable of BlimpItem
+    tokenizer : transformers tokenizer
+
+    Returns
+    -------
+    usable_items : list of BlimpItem
+    rejected : list of RejectedRow
+    """
+    usable_items, rejected = [], []
+    for item in items:
+        word = Sentence(item.text).words[item.target]
+        prefix = item.text[: word.start].rstrip()
+        counts = {
+            form: _count_added_tokens(tokenizer, prefix, form) for form in (word.text, item.foil)
+        }
+        multi_token_forms = [form for form, count in counts.items() if count != 1]
+        if not multi_token_forms:
+            usable_items.append(item)
+            continue
+        description = ", ".join(
+            f"{form!r} is {f'{token_count} tokens' if (token_count := counts[form]) else 'unknown'}"
+            for form in multi_token_forms
+        )
+        role = (
+            "target and foil are"
+            if len(multi_token_forms) == 2
+            else "target is"
+            if multi_token_forms == [word.text]
+            else "foil is"
+        )
+        rejected.append(
+            RejectedRow(
+                item.name, f"{role} not one token", f"{description} for {type(tokenizer).__name__}"
+            )
+        )
+    return usable_items, rejected
+
+
+def draw_items(
+    items: Iterable[BlimpItem], max_items: int | None = None, *, seed: int = 0
+) -> list[BlimpItem]:
+    """Draw up to `max_items` items of each paradigm, as many singular as plural ones as far as there
+    are.
+
+    Without replacement (the published code drew with it, so that copies of an item could be drawn),
+    in the order of `items`, and the same for the same seed. Everything if `max_items` is None.
+    """
+    items = list(items)
+    if max_items is None:
+        return items
+    if max_items < 1:
+        raise InputError(f"expected at least one item per paradigm to draw, found {max_items}")
+    drawn_names: set[str] = set()
+    for paradigm in dict.fromkeys(item.paradigm for item in items):
+        generator = random.Random(f"{seed} {paradigm}")
+        paradigm_items = [item for item in items if item.paradigm == paradigm]
+        names_by_number = [
+            [item.name for item in paradigm_items if (item.number == "plural") is is_plural]
+            for is_plural in (False, True)
+        ]
+        names_by_number = [
+            generator.sample(names, len(names)) for names in sorted(names_by_number, key=len)
+        ]
+        smaller_draw = names_by_number[0][: max_items // 2]
+        drawn_names.update(smaller_draw + names_by_number[1][: max_items - len(smaller_draw)])
+    return [item for item in items if item.name in drawn_names]
+
+
+def _count_added_tokens(tokenizer: Tokenizer, prefix: str, form: str) -> int:
+    """How many tokens the form adds to the text before it; 0 if it is unknown to the tokenizer."""
+    ids, extended_ids = (
+        tokenizer(text, add_special_tokens=False)["input_ids"]
+        for text in (prefix, f"{prefix} {form}".strip())
+    )
+    if extended_ids[: len(ids)] != ids:  # merged across the space: not a token of its own
+        return 2
+    added_ids = extended_ids[len(ids) :]
+    return (
+        0
+        if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in added_ids
+        else len(added_ids)
+    )
+
+
+SPLIT_SEED = 42  # of the published fine-tuning; that of the published split is not known
+_BALANCED_PARADIGM = "regular_plural_subject_verb_agreement_1"
+
+
+def build_unified_set(
+    items: Iterable[BlimpItem], *, paradigms: Sequence[str] = PUBLISHED, seed: int = SPLIT_SEED
+) -> tuple[list[BlimpItem], list[RejectedRow]]:
+    """Put the paradigms together, the subject-verb one balanced by drawing from the number that has
+    more.
+
+    Parameters
+    ----------
+    items : iterable of BlimpItem
+        Those that can be used, as `select_one_token_items` leaves them: what is drawn depends on them.
+    paradigms : sequence of str
+        Which; the published five by default.
+    seed : int
+
+    Returns
+    -------
+    unified : list of BlimpItem
+        In the order of `items`.
+    rejected : list of RejectedRow
+        Items of these paradigms that were not drawn.
+
+    Raises
+    ------
+    InputError
+        If a paradigm has no item: the set would be another one.
+
+    Examples
+    --------
+    >>> subjects = ["Ann has", "Bob has", "Dan has", "Dogs have"]
+    >>> items = [BlimpItem(f"{_BALANCED_PARADIGM}-{i}", _BALANCED_PARADIGM, f"{subject} left.", 1, "", (0,),
+    ...                    "plural" if "have" in subject else "singular") for i, subject in enumerate(subjects)]
+    >>> unified, rejected = build_unified_set(items, paradigms=[_BALANCED_PARADIGM])
+    >>> [item.number for item in unified], len(rejected)
+    (['singular', 'plural'], 2)
+    """
+    items = [item for item in items if item.paradigm in paradigms]
+    missing_paradigms = [
+        name for name in paradigms if not any(item.paradigm == name for item in items)
+    ]
+    if missing_paradigms:
+        raise InputError(
+            f"expected usable items of {', '.join(paradigms)}; found none of {', '.join(missing_paradigms)}: "
+            "get the files from "
+            "github.com/alexwarstadt/blimp (data folder), or name other paradigms"
+        )
+    names_by_number = [
+        [
+            item.name
+            for item in items
+            if item.paradigm == _BALANCED_PARADIGM and (item.number == "plural") is is_plural
+        ]
+        for is_plural in (False, True)
+    ]
+    smaller_side, larger_side = sorted(names_by_number, key=len)
+    undrawn_names = set(larger_side) - set(
+        random.Random(f"{seed} balance").sample(larger_side, len(smaller_side))
+    )
+    reason = f"{len(larger_side)} of one number and {len(smaller_side)} of the other: as many of both are drawn"
+    rejected = [
+        RejectedRow(item.name, "not drawn for balance", reason)
+        for item in items
+        if item.name in undrawn_names
+    ]
+    return [item for item in items if item.name not in undrawn_names], rejected
+
+
+def split_halves(
+    items: Iterable[BlimpItem], *, seed: int = SPLIT_SEED
+) -> tuple[list[BlimpItem], list[BlimpItem]]:
+    """Part items into two halves that share no sentence, alike in paradigms and numbers.
+
+    Items that have an acceptable, unacceptable or masked sentence in common (in whatever case) stay
+    together. Which half a group goes to does not depend on the order of the items, nor (but for
+    sentences in common) on other paradigms.
+
+    Parameters
+    ----------
+    items : iterable of BlimpItem
+        Before a model's tokenizer has its say, so that all models have the same halves.
+    seed : int
+
+    Returns
+    -------
+    train, test : list of BlimpItem
+        In the order of `items`.
+
+    Examples
+    --------
+    >>> name = "determiner_noun_agreement_1"
+    >>> items = [BlimpItem(f"{name}-{i}", name, f"{subject} sees this dog.", 3, "dogs", (2,), "singular")
+    ...          for i, subject in enumerate(["Ann", "Bob", "Dan", "ann"])]
+    >>> train, test = split_halves(items)
+    >>> len(train), len(test), {item.name[-1] for item in train} in ({"0", "3"}, {"1", "2"})
+    (2, 2, True)
+    """
+    items = list(items)
+    strata: dict[tuple[str, str], list[list[BlimpItem]]] = defaultdict(list)
+    for group in _group_by_shared_sentence(items):
+        strata[group[0].paradigm, group[0].number].append(group)
+    train: set[str] = set()
+    for stratum, groups in strata.items():
+        generator = random.Random(f"{seed} {' '.join(stratum)}")
+        groups.sort(key=lambda group: group[0].name)
+        generator.shuffle(groups)
+        train_surplus = generator.choice(
+            [-1, 0]
+        )  # who gets the odd one: items in train minus items in test
+        for group in sorted(
+            groups, key=len, reverse=True
+        ):  # large ones first, so that single ones even out
+            if train_surplus < 0:
+                train.update(item.name for item in group)
+            train_surplus += len(group) if train_surplus < 0 else -len(group)
+    return [item for item in items if item.name in train], [
+        item for item in items if item.name not in train
+    ]
+
+
+def item_sentences(item: BlimpItem) -> tuple[str, str, str]:
+    """The acceptable sentence, the unacceptable one, and the one with the mask, in lower case."""
+    word = Sentence(item.text).words[item.target]
+    forms = (word.text, item.foil, "<mask>")
+    good, bad, masked = (
+        f"{item.text[: word.start]}{form}{item.text[word.stop :]}".lower() for form in forms
+    )
+    return good, bad, masked
+
+
+def _group_by_shared_sentence(items: Sequence[BlimpItem]) -> list[list[BlimpItem]]:
+    """Items connected by shared sentences, each group sorted by name."""
+    group_by_sentence: dict[
+        str, list[tuple[BlimpItem, tuple[str, str, str]]]
+    ] = {}  # members with their sentences, by sentence
+    for item in sorted(items, key=lambda item: item.name):
+        merged_group = [(item, item_sentences(item))]
+        for existing_group in {
+            id(group): group for group in map(group_by_sentence.get, merged_group[0][1]) if group
+        }.values():
+            merged_group += existing_group
+        for _, sentences in merged_group:
+            group_by_sentence.update(dict.fromkeys(sentences, merged_group))
+    groups = {id(group): group for group in group_by_sentence.values()}.values()
+    return [sorted((item for item, _ in group), key=lambda item: item.name) for group in groups]
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,47 @@
 In: a speech model with cross-attention, and clips with word times. Out: `AlignmentHeads`: the error of
 each head, the chosen set beside the default and random sets on other clips, and how far attention
 ranks words as their effects of removal do.
+
+Does cross-attention rank the words of the sound as their effects of removal do?
+
+In: a speech model with cross-attention, a clip with word times. Out: rank correlations, for each head
+and for the mean over heads. For each written word t and each word s of the sound,
+
+    weight[t, s] = attention of t's tokens on the frames of s, mean over tokens
+    effect[t, s] = log p(t) - log p(t | s muted)
+    r            = Spearman(weight[t, :], effect[t, :]), mean over t
+
+Word boundaries by chosen heads of cross-attention, and how far they are from known word times.
+
+In: a speech model with cross-attention, and clips with word times. Out: errors in ms, clip by clip, of
+any sets of heads; the set with the smallest error. Boundaries are found as `align_by_whisper` finds
+them. Attention is computed once for each clip, and again for clips that do not fit in memory.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from ...adapters.model import Model
-from ...alignment.whisper_attention import named_heads
-from ...errors import InputError, SpeechmixError
+from ...adapters.transformers_types import ModelOutput
+from ...alignment.whisper_attention import (
+    choose_heads,
+    head_evidence,
+    named_heads,
+    place_by_evidence,
+    read_text_attention,
+    trim_silence,
+    word_rows,
+)
+from ...errors import AlignmentError, InputError, SpeechmixError
 from ...evaluation.statistics.groups import (
     assign_item_groups,
     build_item_table,
@@ -24,10 +52,205 @@ from ...evaluation.statistics.groups import (
 )
 from ...evaluation.statistics.intervals import bootstrap_interval
 from ...files.json_files import JsonObject
+from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
-from .attention_effects import MIN_SOURCES, correlate_with_effects
-from .head_boundaries import EvidenceStore, select_heads
+from ...interventions.decision import Decision
+from ...interventions.removals import SOUND, Removal
+from ...interventions.runner import NO_REMOVAL, run_interventions
+from ...mixing.measures.token_objectives import token_logits
 from .head_choice import AlignmentHeads
+
+MIN_SOURCES = 3  # words that a rank correlation needs
+
+
+def correlate_with_effects(model: Model, clip: Clip, *, fill: str = "zeros") -> np.ndarray:
+    """Correlate attention weights of one clip with effects of removal.
+
+    Parameters
+    ----------
+    model : Model
+        With its head.
+    clip : Clip
+        With at least three words with times.
+    fill : str
+        What replaces a word's sound, as in `speechmix.mute`.
+
+    Returns
+    -------
+    ndarray [L H + 1]
+        For each head, and for the mean over heads; NaN where nothing varies.
+    """
+    clip = clip.replace(cue=None, target=None, foil=None)
+    attention = read_text_attention(model, clip)
+    decision = Decision.prepare(model, clip, objective=lambda output: token_logits(output).sum())
+    sources = decision.sources["cross"]
+    rows = [row for row, owner in enumerate(attention.owners) if owner is not None]
+    owners = np.array([attention.owners[row] for row in rows])
+    positions = [attention.first_position + row for row in rows]
+    ids = decision.prepared.inputs["decoder_input_ids"][0, np.array(positions) + 1].tolist()
+
+    def read_tokens(output: ModelOutput) -> Tensor:
+        scores = token_logits(output)[:, positions].log_softmax(dim=-1)
+        return scores[:, range(len(ids)), ids]
+
+    removals = [(Removal(SOUND, (source.index,), fill),) for source in sources]
+    intact, *muted = run_interventions(decision, [NO_REMOVAL, *removals], reader=read_tokens)
+    n_frames = attention.weights.shape[2]
+    word_weights = np.stack(
+        [
+            attention.weights[..., [i for i in source.positions if i < n_frames]].sum(-1)
+            for source in sources
+        ],
+        axis=-1,
+    )[:, rows]  # [L H, tokens, sources]
+    word_weights = np.concatenate([word_weights, word_weights.mean(0, keepdims=True)])
+    targets = np.unique(owners)
+    weights = np.stack([word_weights[:, owners == word].mean(1) for word in targets], axis=1)
+    drops = intact - np.array(muted)  # [sources, tokens]
+    effects = np.stack([drops[:, owners == word].sum(1) for word in targets])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # heads whose weights do not vary
+        correlations: np.ndarray = np.nanmean(_rank_correlation(weights, effects), axis=1)
+    return correlations
+
+
+def _rank_correlation(scores: np.ndarray, effects: np.ndarray) -> np.ndarray:
+    """Spearman's r over the last axis; NaN where one of both does not vary."""
+    from scipy.stats import rankdata
+
+    ranks = [rankdata(values, axis=-1) for values in (scores, effects)]
+    a, b = (rank - rank.mean(-1, keepdims=True) for rank in ranks)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlation: np.ndarray = (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
+    return correlation
+
+
+Heads = Sequence[int]  # indices among all [L H]
+
+_MEMORY_BYTES = 2**30  # of evidence that is stored
+_MAX_SETS = 64  # that are placed together
+
+
+@dataclass(frozen=True, eq=False)
+class ClipEvidence:
+    """What word boundaries of a clip are found with.
+
+    Parameters
+    ----------
+    evidence : array [L H, rows, frames]
+        See `head_evidence`.
+    rows : list of (int, int)
+        First and last row of each word.
+    times : array [W, 2]
+        Known start and end of each word, in seconds.
+    duration : float
+        Seconds.
+    grid : FrameGrid
+    is_loud : bool array [frames]
+    default_heads : list of int
+        Those that `align_by_whisper` averages.
+    """
+
+    evidence: np.ndarray
+    rows: list[tuple[int, int]]
+    times: np.ndarray
+    duration: float
+    grid: FrameGrid
+    is_loud: np.ndarray
+    default_heads: list[int]
+
+    @cached_property
+    def edge_seconds(self) -> np.ndarray:
+        """Seconds at the edges of frames [frames + 1]."""
+        edges = [self.grid.frame_times(edge, edge)[0] for edge in range(len(self.is_loud) + 1)]
+        return np.minimum(edges, self.duration)
+
+    def boundary_errors(self, head_sets: Sequence[Heads]) -> np.ndarray:
+        """Return the absolute errors of starts and ends [sets, W, 2] in ms, for each set of heads."""
+        first, last = np.array(self.rows).T
+        errors = []
+        for start in range(0, len(head_sets), _MAX_SETS):
+            chunk = head_sets[start : start + _MAX_SETS]
+            means = np.stack([self.evidence[list(heads)].mean(0) for heads in chunk])
+            edges = place_by_evidence(means, self.is_loud)
+            frames = trim_silence(edges[:, first], edges[:, last + 1], self.is_loud)
+            seconds = np.stack([self.edge_seconds[frame] for frame in frames], axis=-1)
+            errors.append(1000 * np.abs(seconds - self.times))
+        return np.concatenate(errors)
+
+
+class EvidenceStore:
+    """Evidence of clips: in memory as far as it fits, else computed when it is needed."""
+
+    def __init__(self, model: Model, memory_bytes: int = _MEMORY_BYTES):
+        self._model, self._free_bytes = model, memory_bytes
+        self._stored: dict[int, ClipEvidence] = {}
+        self.clips: list[Clip] = []
+
+    def add(self, clip: Clip) -> ClipEvidence:
+        """Add a clip and return its evidence.
+
+        Raises
+        ------
+        InputError, AlignmentError
+            If its words have no known times, or their boundaries cannot be found.
+        """
+        evidence = self._compute(clip)
+        self.clips.append(clip)
+        if evidence.evidence.nbytes <= self._free_bytes:
+            self._free_bytes -= evidence.evidence.nbytes
+            self._stored[len(self.clips) - 1] = evidence
+        return evidence
+
+    def load_evidence(self, index: int) -> ClipEvidence:
+        """Return the evidence of a clip."""
+        return self._stored.get(index) or self._compute(self.clips[index])
+
+    def sum_errors(self, clip_indices: Sequence[int], head_sets: Sequence[Heads]) -> np.ndarray:
+        """Return the sum of boundary errors [sets, clips] in ms."""
+        return np.stack(
+            [self.load_evidence(i).boundary_errors(head_sets).sum((1, 2)) for i in clip_indices], 1
+        )
+
+    def _compute(self, clip: Clip) -> ClipEvidence:
+        if not clip.words:
+            raise InputError("it has no word times: give words=")
+        if clip.alignment == "whisper":
+            raise InputError("its word times come from a Whisper's attention, which is measured")
+        attention = read_text_attention(self._model, clip)
+        evidence = head_evidence(attention.weights).astype(np.float32)
+        if not np.isfinite(evidence).all():
+            raise AlignmentError("its attention has values that are not finite")
+        return ClipEvidence(
+            evidence,
+            word_rows(attention.owners, [word.text for word in clip.words]),
+            np.array([(word.start, word.end) for word in clip.words]),
+            clip.duration,
+            attention.grid,
+            attention.is_loud,
+            choose_heads(self._model, attention.weights),
+        )
+
+
+def select_heads(
+    store: EvidenceStore, clip_indices: Sequence[int], candidates: Heads, max_count: int
+) -> list[int]:
+    """Add one head after the other, each time the one that makes the error of the set smallest.
+
+    Returns
+    -------
+    list of int
+        The first heads that were added, as many as have the smallest error.
+    """
+    head_indices: list[int] = []
+    errors: list[float] = []
+    while len(head_indices) < min(max_count, len(candidates)):
+        others = [head for head in candidates if head not in head_indices]
+        sums = store.sum_errors(clip_indices, [[*head_indices, head] for head in others]).sum(1)
+        head_indices.append(others[int(sums.argmin())])
+        errors.append(float(sums.min()))
+    return sorted(head_indices[: int(np.argmin(errors)) + 1])
+
 
 MIN_CLIPS = 4
 _MAX_CANDIDATES = 20  # best single heads, of which a set is chosen

@@ -29,7 +29,7 @@ from ...mixing.passes.mix import mix_one
 from ...reporting.plots.sound_panels import sound_picture
 from ..explain.explain import explain
 from ..explain.explanation import Explanation
-from ..explain.speech_activity import describe_missing_speech
+from ..explain.source_words import describe_missing_speech
 
 # Ways to get word times; "model" is its CTC head or Whisper's cross-attention.
 EVEN_SPACING = "evenly"

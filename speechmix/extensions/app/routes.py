@@ -30,8 +30,8 @@ from ...reporting.pages.html_page import read_template, share_colors
 from ...reporting.plots.sound_panels import sound_picture
 from ..explain.page import view_file
 from . import clip_changes, downloads, measurements, model_requests, run_browser
+from .model_requests import open_text, parse_requested_clip, require_json_object
 from .request_queue import QueueFullError, QueuePosition, RequestQueue
-from .requests import open_text, parse_requested_clip, require_json_object
 from .session import Session
 
 _STATIC = Path(__file__).parent / "static"

@@ -5,6 +5,12 @@ other page can send requests. The Host header must be an IP address or this mach
 DNS rebinding). Bodies have a size limit before they are read, headers a time limit; of clients
 without the token the newest are served (connection_limits.py). The content security policy keeps the
 page from loading anything from elsewhere. Addresses are never files: see `routes`.
+
+Limits on connections, so that clients without the token cannot shut out those who have it.
+
+In: connections as they are accepted. Out: which of them are served. Until a client has shown the
+token, a newer connection may take its place: a page sends its request at once, and only those who
+send nothing, or a byte now and then, stay long without having shown it.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ import urllib.parse
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import h11
 import uvicorn
@@ -31,8 +37,65 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ... import __version__
 from ...errors import InputError
-from .connection_limits import ConnectionLimits
 from .routes import App, error_response
+
+
+class Connection(Protocol):
+    """A socket, or what asyncio gives for one."""
+
+    def shutdown(self, how: int, /) -> None:
+        """End it; its protocol then releases it."""
+
+
+class ConnectionLimits:
+    """Count open connections, all and those of an address that have not shown the token.
+
+    One thread uses it, that of the server's loop.
+
+    Parameters
+    ----------
+    max_count : int
+        Of open connections.
+    max_unknown : int
+        Of one address, without the token.
+    """
+
+    def __init__(self, max_count: int, max_unknown: int):
+        self._max_count, self._max_unknown = max_count, max_unknown
+        # The oldest first; its address, None when it has shown the token.
+        self._addresses: dict[Connection, str | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def admit(self, connection: Connection, address: str) -> bool:
+        """Return True if a new connection is served; the oldest one without the token may be closed
+        for it."""
+        unknown = [other for other, place in self._addresses.items() if place is not None]
+        of_address = [other for other in unknown if self._addresses[other] == address]
+        if len(of_address) >= self._max_unknown:
+            self._close(of_address[0])
+        elif len(self._addresses) >= self._max_count:
+            if not unknown:
+                return False
+            self._close(unknown[0])
+        self._addresses[connection] = address
+        return True
+
+    def trust(self, connection: Connection) -> None:
+        """Record that a connection has shown the token."""
+        if connection in self._addresses:
+            self._addresses[connection] = None
+
+    def release(self, connection: Connection) -> None:
+        """Record that a connection has ended."""
+        self._addresses.pop(connection, None)
+
+    def _close(self, connection: Connection) -> None:
+        self.release(connection)
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
 
 HOST = "127.0.0.1"
 MAX_UPLOAD_BYTES = 64 * 2**20  # of an upload: a minute of 192 kHz stereo in 24 bits

@@ -54,7 +54,7 @@ class ModelChoice:
     @cached_property
     def reads_text(self) -> bool:
         """Whether this is a text model, from its config alone; False where that cannot be read."""
-        from ..estimate.meta_model import build_meta_model
+        from ..estimate.operation_count import build_meta_model
 
         try:
             return not build_meta_model(self.source).hears

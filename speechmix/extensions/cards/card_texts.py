@@ -19,8 +19,7 @@ from ...files.whole_files import write_text
 from ...mixing.maps.measure_registry import leading_measure, measure_label
 from ...reporting.pages.html_page import FirstScreen, Item, Part, Picture, page_svg, render_page
 from ...reporting.pages.table_format import markdown_table
-from .card_contents import MixingProfile
-from .model_card import ModelCard, read_model_card
+from .model_card import MixingProfile, ModelCard, read_model_card
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,21 +6,160 @@ between the same two words at each step. Two methods lead from clip to clip:
     world   pitch, envelope and noise share of `VoiceFrames` are interpolated after dynamic time warping between the boundaries
             of words; so are durations
     mix     the samples are added, weighted by 1 - t and t: both sounds are heard in between
+
+Graded changes of sound: pitch, tempo, formants, intensity, noise, reverberation.
+
+A change is one function and one entry of `CHANGES`. In: samples [n], samples per second, the amount, a random generator. Out:
+changed samples. Pitch, tempo and formants are changed in `VoiceFrames`: by any amount, the neutral one too, the sound is
+synthesized, so that all grades have the same quality.
+
+Voice as frames of the WORLD vocoder (Morise, Yokomori & Ozawa 2016): pitch, envelope, noise.
+
+In: samples. Out: `VoiceFrames`, which can be warped in time, changed and synthesized. pyworld comes as source: a C++ compiler
+builds it.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
-from ...errors import InputError
+from ...errors import InputError, MissingExtraError
 from ...inputs.audio.decoding import decode_audio
 from ...inputs.clips.clip import SEGMENTS, Clip
 from ...inputs.words.timed_words import Word
-from .sound_changes import CHANGES
-from .world_vocoder import FRAME_SECONDS, VoiceFrames, voice_frame_times
+from ...interventions.removals import random_phase_noise
+
+FRAME_SECONDS = 0.005
+
+
+@dataclass(frozen=True, eq=False)
+class VoiceFrames:
+    """Frames of a voice, one every 5 ms."""
+
+    f0: np.ndarray  # [T], Hz; 0 where the frame is unvoiced
+    envelope: np.ndarray  # [T, F], natural logarithm of the power, 0 Hz to half the rate
+    aperiodicity: np.ndarray  # [T, F], share of noise, from 0 to 1
+    sample_rate: int
+
+    @classmethod
+    def analyze(cls, samples: np.ndarray, sample_rate: int) -> VoiceFrames:
+        """Analyze samples [n]; raises MissingExtraError if pyworld is not installed."""
+        return cls(*_analyze_wave(samples.astype(np.float64).tobytes(), sample_rate), sample_rate)
+
+    def read_at(self, seconds: np.ndarray) -> VoiceFrames:
+        """Return the frames at times [N], interpolated; pitch is that of the nearest frame."""
+        from scipy.interpolate import interp1d
+
+        frames = np.arange(len(self.f0))
+        positions = np.clip(seconds / FRAME_SECONDS, 0, frames[-1])
+        envelope, noise = (
+            interp1d(frames, values, axis=0)(positions)
+            for values in (self.envelope, self.aperiodicity)
+        )
+        f0 = self.f0[np.round(positions).astype(int)]
+        return VoiceFrames(f0, envelope, noise, self.sample_rate)
+
+    def synthesize(self, sample_count: int) -> np.ndarray:
+        """Return the sound, float32 [sample_count]."""
+        parts = (self.f0, np.exp(self.envelope), np.clip(self.aperiodicity, 0, 1))
+        arrays = [np.ascontiguousarray(part, np.float64) for part in parts]
+        sound = _import_world().synthesize(*arrays, self.sample_rate, 1000 * FRAME_SECONDS)
+        padded: np.ndarray = np.pad(sound, (0, max(0, sample_count - len(sound))))
+        return padded[:sample_count].astype(np.float32)
+
+
+def voice_frame_times(sample_count: int, sample_rate: int) -> np.ndarray:
+    """Return the times of the frames of a sound [T], in seconds."""
+    return FRAME_SECONDS * np.arange(int(sample_count / sample_rate / FRAME_SECONDS) + 1)
+
+
+@lru_cache(maxsize=2)  # a clip is changed by several amounts, and a continuum has two ends
+def _analyze_wave(wave: bytes, sample_rate: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    world, samples = _import_world(), np.frombuffer(wave)
+    f0, times = world.harvest(samples, sample_rate, frame_period=1000 * FRAME_SECONDS)
+    envelope = np.log(world.cheaptrick(samples, f0, times, sample_rate))
+    return f0, envelope, world.d4c(samples, f0, times, sample_rate)
+
+
+def _import_world() -> Any:
+    with warnings.catch_warnings():  # it reads its version by the deprecated pkg_resources
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            import pyworld
+        except ImportError as error:
+            raise MissingExtraError("pyworld", "continua", "a change of a voice") from error
+    return pyworld
+
+
+Samples = np.ndarray
+
+
+class SoundChange(NamedTuple):
+    """A graded change of sound: its function, the unit of its amounts, and their range."""
+
+    function: Callable[[Samples, int, float, Generator], Samples]
+    unit: str
+    lowest: float
+    highest: float
+
+
+def _scale_pitch(samples: Samples, rate: int, amount: float, generator: Generator) -> Samples:
+    voice = VoiceFrames.analyze(samples, rate)
+    if not voice.f0.any():
+        raise InputError("no frame of the sound is voiced, so it has no pitch to change")
+    return replace(voice, f0=voice.f0 * 2 ** (amount / 12)).synthesize(len(samples))
+
+
+def _scale_tempo(samples: Samples, rate: int, amount: float, generator: Generator) -> Samples:
+    sample_count = round(len(samples) / amount)
+    times = amount * voice_frame_times(sample_count, rate)
+    return VoiceFrames.analyze(samples, rate).read_at(times).synthesize(sample_count)
+
+
+def _scale_formants(samples: Samples, rate: int, amount: float, generator: Generator) -> Samples:
+    """Stretch the frequency axis of the envelope; pitch and times stay."""
+    from scipy.interpolate import interp1d
+
+    voice = VoiceFrames.analyze(samples, rate)
+    bins = np.arange(voice.envelope.shape[1])
+    stretched = interp1d(bins, voice.envelope)(np.minimum(bins / amount, bins[-1]))
+    return replace(voice, envelope=stretched).synthesize(len(samples))
+
+
+def _add_noise(samples: Samples, rate: int, amount: float, generator: Generator) -> Samples:
+    """Add noise with the long-term spectrum of the sound; the ratio is that of mean powers."""
+    noise = random_phase_noise(samples.astype(np.float64), generator)
+    level = float(np.linalg.norm(samples.astype(np.float64)) / np.linalg.norm(noise))
+    return samples + noise * level * 10 ** (-amount / 20)
+
+
+def _add_reverberation(samples: Samples, rate: int, amount: float, generator: Generator) -> Samples:
+    """Add decaying noise with the energy of the direct sound (Polack 1988); length and level stay."""
+    from scipy.signal import fftconvolve
+
+    decay = 10 ** (-3 * np.arange(round(amount * rate)) / max(amount * rate, 1))  # 60 dB
+    room = decay * generator.normal(size=len(decay))
+    response = np.append(1.0, room / np.sqrt(np.sum(room**2) + 1e-18))
+    wet = fftconvolve(samples.astype(np.float64), response)[: len(samples)]
+    return np.asarray(wet * np.sqrt(np.sum(samples.astype(np.float64) ** 2) / np.sum(wet**2)))
+
+
+CHANGES = {
+    "pitch": SoundChange(_scale_pitch, "semitones", -24, 24),
+    "tempo": SoundChange(_scale_tempo, "times as fast", 0.25, 4),
+    "formants": SoundChange(_scale_formants, "times as high", 0.5, 2),
+    "intensity": SoundChange(lambda x, rate, dB, rng: x * 10 ** (dB / 20), "dB", -80, 80),
+    "noise": SoundChange(_add_noise, "dB SNR", -40, np.inf),
+    "reverberation": SoundChange(_add_reverberation, "s T60", 0, 10),
+}
+
 
 _WORD_COST = 1e6  # of a warp that matches frames of different words
 _CEPSTRA = 13  # coefficients by which frames are matched

@@ -9,7 +9,7 @@ EXTENSION = Extension(
     exports={
         "unit_features": "unit_features:unit_features",
         "encode": "encoding:encode",
-        "add_covariates": "covariates:add_covariates",
+        "add_covariates": "unit_features:add_covariates",
     },
     figures={"encoding_figure": "encoding_figure:encoding_figure"},
 )

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from .attribution import Attribution
     from .choices import Choice
+    from .effects import Pair
     from .fills import Fill
     from .generated_tokens import SourceUnit, WrittenToken
-    from .source_pairs import Pair
-    from .spelling_prior import SpellingMargins
+    from .specificity import SpellingMargins
     from .transcript_errors import TranscriptError
 
 

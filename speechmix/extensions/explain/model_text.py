@@ -3,15 +3,23 @@
 In: a model and an item, or a text that is given instead of the model's own. Out: a `Writing`. A CTC
 model's letters are placed at the frame of each one's run where it is likeliest; a decoder's tokens
 are those of its greedy search (`adapters.generation`), fed to it again.
+
+Answer of an audio language model about a clip, with its possible sources.
+
+In: an audio language model with its prompt (`Model.with_prompt`), and a clip with words. Out: a
+`Writing`. Its sources are the words of the sound, of which the decoder knows at which of its
+positions they stand; the words of the prompt, found in the conversation that the processor wrote
+(the template's own words are nobody's); and the words of the answer so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
+from ...adapters.generation.audio_prompt import find_prompt_words
 from ...adapters.generation.decoder_context import GeneratedText
 from ...adapters.generation.decoder_text import decoder_tokens
 from ...adapters.generation.emission_paths import feed_path
@@ -26,7 +34,6 @@ from ...mixing.measures.token_objectives import require_head
 from ...mixing.passes.item_view import View
 from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import is_masked_model, make_view, replace_target_by_mask
-from .audio_answers import write_answer
 from .decoder_drafts import (
     draft_given_letters,
     draft_letters,
@@ -47,6 +54,73 @@ from .generated_tokens import (
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
+    from ...inputs.words.spans import Span
+
+
+def write_answer(model: Model, clip: Clip, *, text: str | None, by_token: bool) -> Writing:
+    """What the model answers about a clip with words, or the answer that it is asked about.
+
+    Raises
+    ------
+    InputError
+        If the model cannot answer: it has random weights, and no answer is given.
+    """
+    answer_text = model.prompt.answer if text is None else text
+    prompted_model = model.with_prompt(model.prompt.text, answer=answer_text)
+    view = make_view(prompted_model, clip, MixRequest(units="word"))
+    view.prepare(("encoder", "decoder"))
+    prepared, spans = view.prepared, tuple(view.sources("encoder"))
+    audio_segment = prepared.audio_tokens
+    if audio_segment is None or audio_segment.answer_position is None:
+        raise InputError(f"{clip.name}: {model.label} was fed no answer")
+    texts = [word.text for word in clip.words or ()]
+    among_tokens = {
+        source.index: source
+        for source in words_as_sources(_sound_spans(view.sources("decoder")), texts)
+    }
+    times = {span.word: (span.onset, span.offset, span.times) for span in spans}
+    in_encoder = words_as_sources(spans, texts)
+    sources = [
+        SourceUnit(
+            "sound", source, *times[source.index], heard_at=among_tokens[source.index].positions
+        )
+        for source in in_encoder
+    ]
+    ids = prepared.inputs["input_ids"][0].tolist()
+    sources += _prompt_sources(prompted_model, ids[: audio_segment.answer_position])
+    generated_answer = prepared.generated_text
+    drafts, words = draft_tokens(
+        prompted_model,
+        ids,
+        audio_segment.answer_position,
+        ended=generated_answer is None or generated_answer.ended,
+    )
+    sources += text_sources(drafts, words, by_token=by_token)
+    decision = make_open_decision(
+        prompted_model,
+        clip,
+        prepared,
+        {"encoder": in_encoder, "decoder": tuple(among_tokens.values())},
+    )
+    by = "given" if generated_answer is None else generated_answer.by
+    return make_writing(
+        prompted_model, decision, drafts, words, sources, read_logits(decision), by, spans
+    )
+
+
+def _sound_spans(spans: Iterable[Span]) -> list[Span]:
+    return [span for span in spans if span.onset is not None]
+
+
+def _prompt_sources(model: Model, ids: Sequence[int]) -> list[SourceUnit]:
+    """Words of the prompt, by the tokens that spell them; none where the conversation does not hold
+    it as it was given, or where a token holds the end of one word and the whole of the next."""
+    return [
+        SourceUnit("asked", Source(index, word, positions, word_index=index))
+        for index, (word, positions) in enumerate(find_prompt_words(model, ids))
+        if positions
+    ]
+
 
 MOST_TOKENS = 20  # of a continuation
 

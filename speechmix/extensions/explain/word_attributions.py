@@ -6,6 +6,11 @@ encoder, cross-attention and decoder, layers weighted by mixing strength
 (`maps.composition.compose`); those of one number (gradients) are taken where sources enter the
 model, of a word's tokens one by one where they must be read at one position; ALTI-Logit and DecompX
 are sums over a logit's parts.
+
+Sum the columns of maps by source, and find the rows of written words.
+
+In: scores by the units of a model's stacks. Out: values by source, and which row is that of a
+position.
 """
 
 from __future__ import annotations
@@ -25,18 +30,28 @@ from ...mixing.maps.measure_registry import measure_facts
 from ...mixing.measures.measure_functions import find_measure
 from ...mixing.passes.mix import mix_one
 from ..logit_decompositions.input_attribution import (
+    SideColumns,
     check_reaches_audio,
     input_attributions,
     maps_and_attributions,
     split_composed_map,
+    sum_at_positions,
 )
 from ..logit_decompositions.logit_contributions import check_splits_logits
-from .attribution import LOG_PROBABILITY, LOGIT, SHARE, SIZE, Attribution
+from .attribution import (
+    LOG_PROBABILITY,
+    LOGIT,
+    SHARE,
+    SIZE,
+    Attribution,
+    FrameParts,
+    has_frames,
+    split_into_frames,
+    sum_frames,
+)
 from .choices import Choice, Readings, possible_sources, reading_positions
-from .frame_attributions import FrameParts, has_frames, split_into_frames, sum_frames
 from .removal_measures import score_by_removal
 from .removals import make_removals
-from .source_columns import find_row, sum_by_source
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -44,6 +59,43 @@ if TYPE_CHECKING:
     from ...mixing.maps.map_set import Maps
     from .fills import Fills
     from .generated_tokens import Writing
+
+
+def sum_by_source(writing: Writing, columns: SideColumns) -> np.ndarray:
+    """Columns [R, K] of each stack's units as values [R, S] of the sources, added up where a source
+    has several.
+
+    Parameters
+    ----------
+    writing : Writing
+    columns : dict of stack to (spans, ndarray [R, K])
+
+    Returns
+    -------
+    ndarray [R, S]
+        NaN for a source in a stack that is not there.
+    """
+    # The text before is no column of a transducer's encoder.
+    is_only = len(columns) == 1 and not writing.model.capabilities.is_transducer
+    only = next(iter(columns)) if is_only else None
+    stacks = [unit.stack if only is None else only for unit in writing.sources]
+    stack_positions = [
+        (stack, unit.positions_in(stack))
+        for stack, unit in zip(stacks, writing.sources, strict=True)
+    ]
+    return sum_at_positions(columns, stack_positions)
+
+
+def find_row(targets: Sequence[Span], position: int) -> int:
+    """The row that holds a position; the nearest where none does (a letter heard in silence)."""
+
+    def distance(row: int) -> int:
+        return min(
+            max(start - position, position - stop + 1, 0) for start, stop in targets[row].ranges
+        )
+
+    return min(range(len(targets)), key=distance)
+
 
 DEFAULT_MEASURES = ("occlusion", "gradient_input", "alti_logit", "decompx")
 Logit = tuple[int, ...]  # position, token, and a foil's token; or labels

@@ -19,9 +19,8 @@ from .source_words import SILENCE
 from .transcript_errors import TranscriptError, align_words
 
 if TYPE_CHECKING:
-    from .attribution import Attribution
+    from .attribution import Attribution, FrameParts
     from .choices import Choice
-    from .frame_attributions import FrameParts
     from .generated_tokens import SourceUnit, Writing
 
 

@@ -12,18 +12,20 @@ import numpy as np
 from ...errors import SpeechmixError
 from ...evaluation.cue_need import average_precision, chance_level
 from ...interventions.decision import Decision
-from .curves import perturbation_curves, removed_counts, removed_shares, soft_metrics
-from .item_maps import maps_by_measure
-from .item_rows import ItemResult, Row, curve_point_rows, text_row, value_row
+from .curves import (
+    RemovalEffects,
+    default_perturbations,
+    perturbation_curves,
+    removal_effects,
+    removed_counts,
+    removed_shares,
+    soft_metrics,
+    split_fills,
+)
+from .item_rows import ItemResult, Row, curve_point_rows, maps_by_measure, text_row, value_row
 from .leaderboard import ORACLE
 from .options import EvaluationOptions
 from .output_scores import explains_output, output_scores
-from .package_perturbations import (
-    RemovalEffects,
-    default_perturbations,
-    removal_effects,
-    split_fills,
-)
 from .perturbations import split_fills_from_name
 from .results import CUE
 from .scores import (

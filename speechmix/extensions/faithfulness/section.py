@@ -16,8 +16,7 @@ from ...errors import InputError
 from ...files.text_files import read_csv
 from ...reporting.pages.html_page import Item
 from ...reporting.pages.page_sections import PageContent, PageSection
-from .leaderboard import is_measure_row
-from .leaderboard_sentences import describe_leaderboard
+from .leaderboard import describe_leaderboard, is_measure_row
 from .results import FILE
 
 _INTRODUCTION = (

@@ -30,7 +30,7 @@ from ...reporting.plots.figure_style import (
 )
 from ...reporting.plots.map_cells import DIFFERENCE_COLORS
 from .leaderboard import MODEL_KEYS
-from .result_text import baseline_values, describe_text_count, layer_measure_grid
+from .results import baseline_values, describe_text_count, layer_measure_grid
 
 if TYPE_CHECKING:
     from .results import FaithfulnessResults

@@ -11,7 +11,7 @@ EXTENSION = Extension(
         "calibrate": "calibrate:calibrate",
         "try_fixes": "fixes:try_fixes",
     },
-    figures={"reliability_diagram": "reliability:reliability_diagram"},
+    figures={"reliability_diagram": "calibration:reliability_diagram"},
     commands={
         "transcribe": ("transcribe_command", "your own clips", 16),
         "ground": ("command", "your own clips", 50),

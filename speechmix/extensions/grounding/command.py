@@ -257,7 +257,7 @@ def _calibrate(options: argparse.Namespace) -> int:
     from ...inputs.clips.clip import Clip
     from ...reporting.plots.figure_style import new_figure, write_figure
     from .calibrate import calibrate
-    from .reliability import reliability_diagram
+    from .calibration import reliability_diagram
 
     skipped: SkippedItems = []
     clips = collect_clips(options, skipped)

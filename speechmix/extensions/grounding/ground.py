@@ -28,8 +28,7 @@ from ...inputs.clips.segments import file_part
 from .calibration import WordCalibration, find_calibration
 from .grounded_words import GroundedWord, ground_words
 from .grounding import Grounding
-from .loop_heads import trace_loop
-from .loops import Loop, find_loops, select_copies
+from .loops import Loop, find_loops, select_copies, trace_loop
 from .readers import WindowReader, find_reader
 from .windows import (
     SHORTEST_SECONDS,

@@ -164,7 +164,7 @@ class Grounding:
         InputError
             For another ending.
         """
-        from .grounding_files import write_grounding
+        from .page import write_grounding
 
         return write_grounding(self, Path(path), threshold=threshold)
 

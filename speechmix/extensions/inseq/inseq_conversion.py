@@ -4,10 +4,15 @@ In and out: Inseq's `FeatureAttributionOutput` (extra `inseq`), whose `show()` a
 then work on our maps; or the JSON file that it saves and loads, which needs no Inseq. inseq_attribution.py
 says what is what. A map goes there and comes back unchanged: its labels and provenance travel in
 Inseq's `info`; scores that were aggregated there come back without them.
+
+Attributions as JSON files of Inseq hold them.
+
+Convert a native Inseq attribution to mixing maps.
 """
 
 from __future__ import annotations
 
+import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
@@ -22,6 +27,7 @@ from ...errors import InputError, MissingExtraError
 from ...files.json_files import Json, JsonObject
 from ...files.text_files import decompress_bounded, read_bounded
 from ...files.whole_files import whole_file
+from ...inputs.words.spans import Span
 from ...mixing.maps.map_files import labels_from_text, labels_to_text
 from ...mixing.maps.map_set import Maps
 from ...mixing.maps.measure_registry import STACKS
@@ -30,13 +36,134 @@ from .inseq_attribution import (
     ENCODER_SCORES,
     InseqAttribution,
     attribution_from_maps,
+    from_inseq_axes,
     scores_from_attribution,
 )
-from .inseq_json import attribution_from_json, encode_scores
-from .inseq_native import maps_from_native_inseq
 
 if TYPE_CHECKING:
     from inseq import FeatureAttributionOutput
+
+
+def attribution_from_json(entry: Mapping[str, Json], info: Mapping[str, Json]) -> InseqAttribution:
+    (_, name), fields = entry["__instance_type__"], entry["attributes"]
+    encoder_scores = next(
+        (
+            scores
+            for key, scores in (fields["sequence_scores"] or {}).items()
+            if key.startswith("encoder")
+        ),
+        None,
+    )
+    source, target = (
+        [token["attributes"]["token"] for token in fields[side]] for side in ("source", "target")
+    )
+    return InseqAttribution(
+        source,
+        target,
+        _decode_scores(fields["source_attributions"]),
+        _decode_scores(fields["target_attributions"]),
+        _decode_scores(encoder_scores),
+        fields["attr_pos_start"],
+        fields["attr_pos_end"],
+        has_layers=name.startswith("MultiDimensional"),
+        info=dict(info),
+    )
+
+
+def encode_scores(scores: np.ndarray | None) -> str | None:
+    """A tensor as Inseq writes it: safetensors with one tensor "attribution", in base 64."""
+    from safetensors.numpy import save
+
+    return (
+        None
+        if scores is None
+        else base64.b64encode(save({"attribution": np.ascontiguousarray(scores)})).decode("ascii")
+    )
+
+
+def _decode_scores(text: str | None) -> np.ndarray | None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    if text is None:
+        return None
+    try:
+        scores = load(base64.b64decode(text))["attribution"]
+    except (SafetensorError, KeyError) as error:
+        raise InputError(
+            f"scores in Inseq's file cannot be read ({error!r:.200}): save them in float32 or "
+            "float16"
+        ) from error
+    return scores.astype(np.float32) if scores.dtype.itemsize < 4 else scores
+
+
+def maps_from_native_inseq(attribution: InseqAttribution) -> dict[str, MixingMap]:
+    """Maps of what Inseq itself computed: rows are labelled with the token they predict, layers
+    counted from 0.
+
+    Raises
+    ------
+    InputError
+        For scores of every dimension of the embeddings, which Inseq aggregates first.
+    """
+    if not attribution.has_layers and attribution.n_axes:
+        raise InputError(
+            "expected scores by token, (layer) and (head); these have an axis of another kind, "
+            "embedding dimensions say: "
+            "aggregate them in Inseq first, out.aggregate()"
+        )
+    measure = str(attribution.info.get("attribution_method") or "inseq")
+    provenance = {
+        "model": attribution.info.get("model_name") or None,
+        "clip": None,
+        "steps": [f"from Inseq ({measure})"],
+    }
+    generated = range(attribution.start, attribution.stop)
+    rows = tuple(_unit(attribution.target[i], max(i - 1, 0)) for i in generated)
+    sources = tuple(_unit(token, i) for i, token in enumerate(attribution.source))
+    from_target = attribution.from_target
+    if from_target is not None and not np.nan_to_num(from_target[-1]).any():
+        from_target = from_target[:-1]  # the last token is written, and read by nobody
+    input_tokens = tuple(
+        _unit(token, i)
+        for i, token in enumerate(
+            attribution.target[: 0 if from_target is None else len(from_target)]
+        )
+    )
+    stack_entries: list[tuple[str, np.ndarray | None, tuple[Span, ...], tuple[Span, ...]]] = [
+        ("encoder", attribution.within_source, sources, sources),
+        ("decoder", from_target, rows, input_tokens),
+        ("cross", attribution.from_source, rows, sources),
+    ]
+    if attribution.from_source is not None and from_target is not None and not attribution.n_axes:
+        joint_scores = np.concatenate(
+            [attribution.from_source, from_target]
+        )  # of the whole model, over both sides
+        stack_entries = [("composed", joint_scores, rows, (*sources, *input_tokens))]
+    maps = {}
+    for stack, scores, targets, units in stack_entries:
+        if scores is None:
+            continue
+        layered_scores = np.nan_to_num(scores if scores.ndim > 2 else scores[:, :, None], nan=0.0)
+        layers = tuple(range(layered_scores.shape[2]))
+        maps[stack] = MixingMap(
+            from_inseq_axes(layered_scores),
+            targets,
+            units,
+            measure,
+            stack,
+            layers,
+            dict(provenance),
+        )
+    return maps
+
+
+def _unit(token: str, position: int) -> Span:
+    is_special = (token.startswith("<") and token.endswith(">")) or (
+        token.startswith("[") and token.endswith("]")
+    )
+    return Span(position, position + 1, token, "special" if is_special else "token")
+
 
 _MAX_BYTES = 2**31  # of a file, and of what gzip packed in it
 

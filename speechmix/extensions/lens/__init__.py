@@ -7,8 +7,8 @@ EXTENSION = Extension(
     summary="What a model would have written from each of its layers.",
     exports={"lens": "lens:lens", "lens_curves": "lens_curves:lens_curves"},
     figures={
-        "lens_curve_panel": "lens_figure:lens_curve_panel",
-        "lens_panel": "lens_figure:lens_panel",
+        "lens_curve_panel": "lens_curves:lens_curve_panel",
+        "lens_panel": "lens_curves:lens_panel",
     },
     kinds={"kind:LENS_KIND": 110},
 )

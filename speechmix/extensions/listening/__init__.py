@@ -10,7 +10,7 @@ EXTENSION = Extension(
         "answer_shares": "answer_source_shares:answer_shares",
         "listening": "listening:listening",
     },
-    figures={"listening_panel": "listening_figure:listening_panel"},
+    figures={"listening_panel": "listening_page:listening_panel"},
     commands={"listening": ("command", "your own clips", 60)},
     kinds={
         "kind:LISTENING_KIND": 140,

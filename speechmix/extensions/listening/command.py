@@ -61,7 +61,7 @@ def add_commands(commands: Subparsers) -> None:
 
 
 def _listening(options: argparse.Namespace) -> int:
-    from .item_files import read_listening_items
+    from .items import read_listening_items
     from .listening import listening
     from .listening_page import write_listening_page
     from .listening_runs import listen_to_items

@@ -16,14 +16,12 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from ...errors import InputError, SpeechmixError
-from ..estimate.cost_estimate import format_seconds
+from ..estimate.estimate import format_seconds
 from ..faithfulness.evaluate import model_provenance
 from .effects import count_passes, listening_effects
-from .item_groups import check_items, choose_donors, group_items, no_item_error
-from .items import ListeningItem
+from .items import ListeningItem, check_items, choose_donors, group_items, no_item_error
 from .listening_result import Listening
-from .question_prompts import check_takes_prompt
-from .questions import OWN, Question
+from .questions import OWN, Question, check_takes_prompt
 from .sound_routes import SoundRoutes, sound_routes
 from .sound_seconds import check_seconds, sound_seconds
 

@@ -11,9 +11,7 @@ import pandas as pd
 from ...files.json_files import JsonObject
 from ...files.text_files import write_csv
 from ...files.whole_files import write_json
-from .item_groups import describe_listening_groups
-from .items import ListeningItem
-from .shares import (
+from .effects import (
     CHANGES,
     DOMINANCE,
     NEEDS,
@@ -26,6 +24,7 @@ from .shares import (
     listening_shares,
     listening_verdict,
 )
+from .items import ListeningItem, describe_listening_groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,7 +128,7 @@ class Listening:
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw the shares; see `plots.listening_panel`."""
-        from .listening_figure import listening_panel
+        from .listening_page import listening_panel
 
         return listening_panel([self], ax=ax)
 

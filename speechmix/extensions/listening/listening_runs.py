@@ -18,8 +18,7 @@ from ...runs.progress import Progress
 from ...runs.results.run_folder import RunFolder
 from ...runs.score_clips import compute_kinds
 from ...runs.shard_merge import list_job_parts, read_job_skipped
-from .item_groups import check_items, choose_donors, group_items, no_item_error
-from .items import ListeningItem
+from .items import ListeningItem, check_items, choose_donors, group_items, no_item_error
 from .kind import LISTENING_KIND, LISTENING_ROUTES_KIND, LISTENING_SECONDS_KIND
 from .listening import find_routes
 from .listening_result import Listening

@@ -35,7 +35,7 @@ from ...mixing.passes.precision import inference_context, resolve_state_dtype
 from ...mixing.passes.request import MixRequest, ObjectiveOption
 from ...mixing.passes.view_kinds import make_view, mask_target
 from . import logit_measures  # noqa: F401  (registers the package's own)
-from .logit_pass import LogitPass
+from .logit_measures import LogitPass
 
 _CONVERSIONS = (Tensor.float, Tensor.to, Tensor.type, F.softmax, torch.softmax, Tensor.softmax)
 

@@ -2,21 +2,60 @@
 
 In: a `LogitPass` and objectives that are logits. Out: the fields of `LogitContributions` for each
 objective.
+
+Model, head and item that a logit measure works on.
+
+In: a model in the precision of the request, and a prepared item. Out: its inputs, its sources by
+side, and the logits of a plain forward pass, for functions that split a logit into contributions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...adapters.capture.device_copy import to_host
+from ...adapters.model import Model
+from ...inputs.words.spans import Span
 from ...mixing.maps.logit_contributions import LogitTerms
 from ...mixing.measures.measure_functions import implement
 from ...mixing.measures.token_objectives import Objective
+from ...mixing.passes.item_view import View
+from ...mixing.passes.request import MixRequest
 from .alti_logit_passes import AltiLogitReader, decompose_by_alti_logit, prenorm_output_stack
 from .decompx_logit import check_decompx_covers, decompose_by_decompx
-from .logit_pass import LogitPass
 from .lrp_logit import decompose_by_lrp
 from .relevance_pass import check_lrp_covers
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class LogitPass:
+    """A model and an item, whose logits a measure splits into contributions of its sources.
+
+    Parameters
+    ----------
+    model : Model
+        With its head, in use.
+    view : View
+        The item, prepared.
+    request : MixRequest
+    inputs : dict of str to Tensor
+        On the model's device.
+    """
+
+    model: Model
+    view: View
+    request: MixRequest
+    inputs: Mapping[str, Tensor]
+
+    def sources(self, side: str) -> Sequence[Span]:
+        """The units of a side ("encoder", "decoder") whose contributions are returned, in their
+        order."""
+        return self.view.sources(side)
 
 
 def alti_logit(

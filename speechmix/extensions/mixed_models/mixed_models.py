@@ -8,11 +8,30 @@
   where they may be wrong: few groups, few groups that decide, unequal spread, skewed effects, p values that disagree.
 - Intervals and p by Student's t. Degrees of freedom of a term that is constant within groups, or has a
   random slope: groups less constant terms; of others: those of the rows (Pinheiro & Bates 2000).
+
+Say where the p values of a mixed model may be wrong.
+
+In: a design, and the robust tests of its terms. Out: sentences.
+
+- *Few groups*: with fewer than `FEWEST_CLAIM_GROUPS`, skewed effects and unequal spread are neither seen
+  nor averaged out.
+- *Few groups decide*: robust errors leave less than half of the degrees of freedom of a balanced design
+  (2 of 16 clips in one condition: 1.3 of 14). Then unequal spread cannot be seen.
+- *Unequal spread* between the two values of a term that is constant within groups: Brown & Forsythe
+  1974, of the groups' mean residuals, at 5 %.
+- *Skewed effects*: D'Agostino 1970, of the influences of groups on the estimate, at 5 %.
+
+Fit a linear mixed model by REML.
+
+In: responses, fixed effects, and what differs between groups. Out: estimates, standard errors, variances. Fixed effects and
+the residual variance follow from the factor L of the covariance of the random effects Z L u, with independent u (Bates et
+al. 2015, Fitting linear mixed-effects models using lme4). So nothing is divided by a covariance that may be singular, where
+statsmodels 0.15 gives wrong estimates, others on another machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,11 +39,231 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InputError
+from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS
 from ...evaluation.statistics.groups import list_missing_speakers
-from ...evaluation.statistics.intervals import LEVEL
-from .model_assumptions import check_assumptions
-from .model_design import ModelDesign, build_design
-from .reml import fit_reml
+from ...evaluation.statistics.intervals import FEWEST_GROUPS, LEVEL
+from .model_design import ModelDesign, RobustTest, build_design
+
+_FEWEST_SHARE = 0.5  # of the degrees of freedom of a balanced design
+
+
+def check_assumptions(design: ModelDesign, tests: Sequence[Mapping[str, RobustTest]]) -> list[str]:
+    """Return a sentence for each assumption that does not hold, or cannot be seen to hold.
+
+    Parameters
+    ----------
+    design : ModelDesign
+    tests : sequence of mapping of str to RobustTest
+        Of each term, by column of groups.
+    """
+    notes = []
+    for group, codes in design.groups.items():
+        count = int(codes.max()) + 1
+        if count < FEWEST_CLAIM_GROUPS:
+            notes.append(
+                f"{count} values of {group!r} are few: nothing is concluded, {FEWEST_CLAIM_GROUPS - count} "
+                f"more are needed. With few, p is too small where effects are skewed or differ in spread"
+            )
+        is_constant = design.is_constant(group)
+        for index, term in enumerate(design.terms):
+            if np.ptp(design.x[:, index]) == 0 and len(design.terms) > 1:
+                continue  # the intercept
+            test = tests[index][group]
+            freedom = count - max(int(is_constant.sum()), 1)
+            if test.df < _FEWEST_SHARE * freedom:
+                notes.append(
+                    f"{term}: the design is unbalanced, few values of {group!r} decide "
+                    f"({_describe_values(design, index, group)}{test.df:.1f} of {freedom} degrees of "
+                    "freedom). p and sign flips need equal spread, which cannot be seen here"
+                )
+            if is_constant[index]:
+                notes += _check_spread(design, index, group)
+            notes += _check_skewness(term, group, test)
+    return notes
+
+
+def _group_means(values: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return the mean of each group [G]."""
+    means: np.ndarray = np.bincount(codes, values) / np.bincount(codes)
+    return means
+
+
+def _split_groups(design: ModelDesign, index: int, group: str) -> np.ndarray | None:
+    """Return which groups have the larger value of a term [G]; None unless it has two values."""
+    by_group = _group_means(design.x[:, index], design.groups[group])
+    has_two = design.is_constant(group)[index] and len(np.unique(by_group.round(9))) == 2
+    return by_group > by_group.mean() if has_two else None
+
+
+def _describe_values(design: ModelDesign, index: int, group: str) -> str:
+    """Say how many groups have the rarer value of a term, if it has two; else ""."""
+    is_larger = _split_groups(design, index, group)
+    if is_larger is None:
+        return ""
+    return f"one condition has {min(is_larger.sum(), (~is_larger).sum())} of {len(is_larger)}; "
+
+
+def _check_spread(design: ModelDesign, index: int, group: str) -> list[str]:
+    """Compare the spread of the groups' mean residuals between the two values of a term."""
+    from scipy.stats import levene
+
+    is_larger = _split_groups(design, index, group)
+    if is_larger is None:
+        return []
+    residuals = design.y - design.x @ np.linalg.lstsq(design.x, design.y, rcond=None)[0]
+    means = _group_means(residuals, design.groups[group])
+    sides = [means[is_larger], means[~is_larger]]
+    if min(map(len, sides)) < 2:
+        return []
+    p = float(levene(*sides, center="median").pvalue)
+    if not p < 1 - LEVEL:
+        return []
+    larger, smaller = (side.std(ddof=1) for side in sides)
+    return [
+        f"{design.terms[index]}: {group!r} differ in spread (standard deviation {larger:.3g} with it, "
+        f"{smaller:.3g} without; Brown-Forsythe p {p:.3f}). p and sign flips need equal spread, the "
+        "robust p does not"
+    ]
+
+
+def _check_skewness(term: str, group: str, test: RobustTest) -> list[str]:
+    """Test whether the influences of groups on a term are skewed."""
+    from scipy.stats import skewtest
+
+    if len(test.influences) < FEWEST_GROUPS or not np.ptp(test.influences) > 0:
+        return []
+    p = float(skewtest(test.influences).pvalue)
+    if not p < 1 - LEVEL:
+        return []
+    return [
+        f"{term}: effects of {group!r} are skewed (D'Agostino p {p:.3f}). All three p need symmetric "
+        "effects, or many groups"
+    ]
+
+
+_SMALLEST = 1e-12  # of the variance of responses that is left unexplained
+
+
+@dataclass(frozen=True, eq=False)
+class RemlFit:
+    """A fitted mixed model.
+
+    Parameters
+    ----------
+    estimate, error : ndarray [terms]
+        Fixed effects, and their standard errors by generalised least squares.
+    covariances : list of ndarray [effects, effects]
+        Of the random effects of each column of groups.
+    residual : float
+        Variance.
+    converged : bool
+    """
+
+    estimate: np.ndarray
+    error: np.ndarray
+    covariances: list[np.ndarray]
+    residual: float
+    converged: bool
+
+
+def fit_reml(
+    x: np.ndarray, y: np.ndarray, effects: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> RemlFit:
+    """Fit a linear mixed model.
+
+    Parameters
+    ----------
+    x : ndarray [rows, terms]
+    y : ndarray [rows]
+        Of a scale near 1.
+    effects : sequence of (codes [rows], values [rows, effects])
+        For each column of groups the number of each row's group, and what has another weight in each group. Weights of one
+        column are correlated; those of several are independent of each other.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> codes, ones = np.repeat(np.arange(30), 4), np.ones((120, 1))
+    >>> fit = fit_reml(ones, 2 + rng.normal(size=30)[codes] + rng.normal(size=120), [(codes, ones)])
+    >>> fit.estimate.round().tolist(), fit.converged
+    ([2.0], True)
+    """
+    from scipy.optimize import minimize
+
+    is_correlated = len(effects) == 1
+    products = _products(x, y, effects)
+    sizes = [values.shape[1] for _, values in effects]
+    places = np.tril_indices(sizes[0])
+    start = np.eye(sizes[0])[places] if is_correlated else np.ones(sum(sizes))
+    repeats = np.repeat([codes.max() + 1 for codes, _ in effects], sizes)
+
+    def factor(parameters: np.ndarray) -> np.ndarray:
+        if not is_correlated:
+            return np.diag(np.repeat(parameters, repeats))
+        lower = np.zeros((sizes[0], sizes[0]))
+        lower[places] = parameters
+        return lower
+
+    def deviance(parameters: np.ndarray) -> float:
+        try:
+            return _profile(products, factor(parameters), len(y))[0]
+        except np.linalg.LinAlgError:  # variances so large that nothing else is left
+            return np.inf
+
+    # A triangle may have any sign on its diagonal: bounds would hold the search at zero.
+    bounds = None if is_correlated else [(0.0, None)] * len(start)
+    optimum = minimize(deviance, start, method="L-BFGS-B", bounds=bounds)
+    optimum = minimize(
+        deviance, optimum.x, method="Powell", bounds=bounds, options={"xtol": 1e-6, "ftol": 1e-12}
+    )
+    _, estimate, information, residual = _profile(products, factor(optimum.x), len(y))
+    error = np.sqrt(residual * np.diag(np.linalg.inv(information)))
+    if is_correlated:
+        covariances = [residual * factor(optimum.x) @ factor(optimum.x).T]
+    else:
+        parts = np.split(optimum.x, np.cumsum(sizes)[:-1])
+        covariances = [residual * np.diag(part**2) for part in parts]
+    return RemlFit(estimate, error, covariances, residual, bool(optimum.success))
+
+
+def _products(
+    x: np.ndarray, y: np.ndarray, effects: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return Z'Z [blocks, q, q], Z'[x y] [blocks, q, terms + 1], [x y]'[x y]; a block is a group, or all of several columns."""
+    fixed = np.column_stack([x, y])
+    if len(effects) > 1:
+        z = np.hstack(
+            [
+                np.eye(codes.max() + 1)[codes] * column[:, None]
+                for codes, values in effects
+                for column in values.T
+            ]
+        )
+        return (z.T @ z)[None], (z.T @ fixed)[None], fixed.T @ fixed
+    [(codes, values)] = effects
+    both = np.column_stack([values, fixed])
+    sums = np.zeros((codes.max() + 1, values.shape[1], both.shape[1]))
+    np.add.at(sums, codes, values[:, :, None] * both[:, None, :])
+    return sums[..., : values.shape[1]], sums[..., values.shape[1] :], fixed.T @ fixed
+
+
+def _profile(
+    products: tuple[np.ndarray, np.ndarray, np.ndarray], factor: np.ndarray, rows: int
+) -> tuple[float, np.ndarray, np.ndarray, float]:
+    """Return the REML deviance but for a constant, fixed effects, their information and the residual variance."""
+    zz, zf, ff = products
+    scaled = factor.T @ zz @ factor + np.eye(zz.shape[-1])
+    lower = np.linalg.cholesky(scaled)
+    rest = np.linalg.solve(lower, factor.T @ zf)
+    whole = ff - np.einsum("bqi,bqj->ij", rest, rest)
+    information, cross = whole[:-1, :-1], whole[:-1, -1]
+    estimate = np.linalg.solve(information, cross)
+    freedom = rows - len(estimate)
+    unexplained = max(float(whole[-1, -1] - cross @ estimate), _SMALLEST * float(ff[-1, -1]))
+    log_determinant = 2 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum()
+    deviance = log_determinant + np.linalg.slogdet(information)[1] + freedom * np.log(unexplained)
+    return float(deviance), estimate, information, unexplained / freedom
+
 
 _INTERCEPT = "Intercept"
 _ZERO_SHARE = 1e-4  # of the residual variance, below which a variance is reported as zero

@@ -21,7 +21,7 @@ from ...reporting.plots.figure_style import (
     new_figure,
     style_layer_axis,
 )
-from .phone_shares import SOURCES
+from .phone_sources import SOURCES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,11 +17,14 @@ from ...adapters.loading.load import load
 from ...adapters.model import Model
 from ...errors import InputError
 from .blueprint import N_LAYERS, NO_TOKEN, YES_TOKEN, Blueprint, HandSetLayer
-from .case_table import CUE, TARGET, Case, get_case
-from .ground_truth import (
+from .case_table import (
+    CUE,
+    TARGET,
+    Case,
     Edge,
     Path,
     decisive_inputs,
+    get_case,
     has_read_out,
     planted_edges,
     reached_inputs,

@@ -8,7 +8,7 @@ EXTENSION = Extension(
     needs=("encoding", "states"),
     exports={"probe": "probe:probe"},
     figures={
-        "probe_and_mixing": "probe_and_mixing:probe_and_mixing",
+        "probe_and_mixing": "probe_curves:probe_and_mixing",
         "probe_figure": "probe_curves:probe_figure",
     },
     commands={"probe": ("command", "evaluations of measures and models", 40)},

@@ -14,12 +14,17 @@ import numpy as np
 
 from ...adapters.capture.forward_pass import INPUT
 from ...errors import InputError
-from .estimator import Estimator, clone_estimator
-from .logistic import SOLVERS, assign_folds, control_labels, predict_labels
+from .logistic import (
+    SOLVERS,
+    Estimator,
+    assign_folds,
+    clone_estimator,
+    control_labels,
+    predict_labels,
+)
 from .online_code import MODES, online_code
-from .positions import Position
 from .scores import accuracy_score, macro_f1, majority_share, ratio_interval, share_interval
-from .task import ProbeTask
+from .task import Position, ProbeTask
 from .value_fits import ValueFitter
 
 METHODS = ("logistic", "online_code", "ridge")

@@ -28,10 +28,9 @@ from ...runs.kinds.result_kind import FinishedResults, Result, ResultItem, Resul
 from ...runs.results.clip_result_files import Owner, Part
 from ...runs.results.run_folder import RunFolder
 from .fits import ProbeSettings
-from .positions import ItemStates, Position, read_item_states
 from .probe import fit_models
 from .probe_results import ANSWERS_FILE, FILE
-from .task import ProbeTask
+from .task import ItemStates, Position, ProbeTask, read_item_states
 
 POSITIONS = ("target", "deciding")
 LABEL, SIDE, CONTROL = "number", "side", "control"  # columns of a manifest that the study is about

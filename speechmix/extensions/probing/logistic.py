@@ -8,18 +8,68 @@ The control task (Hewitt & Liang 2019, Designing and Interpreting Probes with Co
 gives every word type a label at random, so that nothing but the word's identity could tell it. In
 folds that part the types it must come out at chance; in folds that do not, it says how much a probe
 of this size memorises. Published recipe (Mohebbi et al. 2023): `PUBLISHED_OPTIONS`.
+
+Estimator: a user-supplied scikit-learn classifier or regressor as a probe, checked before it is fitted.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from ...errors import InputError
-from .estimator import Estimator, clone_estimator
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """A classifier or regressor with the interface of scikit-learn; a pipeline is one, too."""
+
+    def fit(self, states: np.ndarray, labels: np.ndarray, /) -> object: ...
+
+    def predict(self, states: np.ndarray, /) -> np.ndarray: ...
+
+
+EstimatorType = TypeVar("EstimatorType", bound=Estimator)
+
+
+def clone_estimator(
+    estimator: EstimatorType, *, predicts_values: bool | None = None
+) -> EstimatorType:
+    """Return an unfitted copy of a classifier or regressor, with the same parameters.
+
+    Parameters
+    ----------
+    estimator : Estimator
+    predicts_values : bool, optional
+        Whether it must be a regressor (True) or a classifier (False); either by default.
+
+    Raises
+    ------
+    InputError
+        If it lacks `fit` or `predict`, cannot be cloned, or is of the other kind.
+    """
+    from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
+
+    kind = "regressor, such as SVR()" if predicts_values else "classifier, such as SVC()"
+    message = f"estimator should be a scikit-learn {kind} or a pipeline"
+    if isinstance(estimator, type) or not isinstance(estimator, Estimator):
+        raise InputError(f"{message}, with fit() and predict(); found {estimator!r}")
+    if isinstance(estimator, BaseEstimator) and predicts_values is not None:
+        if predicts_values and not is_regressor(estimator):
+            raise InputError(f"{message} with method='ridge'; {estimator!r} predicts no numbers")
+        if not predicts_values and not is_classifier(estimator):
+            raise InputError(
+                f"{message}; {estimator!r} predicts no labels (method='ridge' takes a regressor)"
+            )
+    try:
+        copy: EstimatorType = clone(estimator)
+    except (TypeError, RuntimeError) as error:
+        raise InputError(f"{message}; {estimator!r} cannot be cloned: {error}") from error
+    return copy
+
 
 # As published: no scaling, three stratified folds of shuffled items, whatever they share.
 PUBLISHED_OPTIONS: dict[str, object] = {

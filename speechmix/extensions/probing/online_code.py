@@ -25,21 +25,312 @@ softmax": no item costs less than 0.313 nats), the first block in bits and the r
 learning rate that is zero after one epoch, the minimum over epochs on the scored block, and blocks
 whose floors lose a few items that are counted all the same. There a constant probe has compression
 1.44 and a perfect one 3.14 (for its 2138 items); 1.44 is chance.
+
+Label predictors for the online code: logistic regressions and label frequencies.
+
+In: states and class numbers that were sent, states of the next block. Out: log2 probabilities of
+each predictor.
+
+A single strength of the penalty suits neither all numbers of items nor all labels: where labels are
+random, a weak penalty costs twice the bits of a uniform code; where labels are separable, a strong
+one forgoes most of the compression. So `online_code` mixes all of them (`mixture_costs`). Two
+predictors ignore the states: the uniform code and the frequencies of the labels sent so far. They
+keep a code of unreadable labels as short as one without a probe.
+
+Perceptron probe of the published online code, and its training.
+
+In: states and class numbers as tensors. Out: a probe that returns logits. Nothing here looks at the
+items that are scored.
+
+The online code as the Value Zeroing paper's release computes it, bugs included.
+
+In: states and class numbers. Out: what each item is said to cost. Kept apart, for nothing else may
+learn from it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim.lr_scheduler import LRScheduler
 
 from ...errors import InputError
-from .code_predictors import Predictors, logistic_predictors, mixture_costs, switch_weights
-from .networks import Network, Training, build_perceptron
-from .paper_online_code import reference_costs
+
+# Receives states [n, D] and class numbers [n] that were sent, the number of classes, and states [m,
+# D] to predict.
+Predictors = Callable[[np.ndarray, np.ndarray, int, np.ndarray], np.ndarray]
+
+PENALTY_STRENGTHS = (
+    1e-4,
+    1e-3,
+    1e-2,
+    0.1,
+    1.0,
+    10.0,
+    100.0,
+)  # C of scikit-learn: the inverse of the L2 penalty's weight
+SWITCH_PROBABILITY = 0.1  # probability that the best predictor changes from one block to the next
+_ITERATIONS = 5000
+
+
+def logistic_predictors(
+    states: np.ndarray, classes: np.ndarray, count: int, test_states: np.ndarray
+) -> np.ndarray:
+    """Compute log2 probabilities by the uniform code, label frequencies, and a logistic regression
+    for each of `PENALTY_STRENGTHS`.
+
+    Parameters
+    ----------
+    states : ndarray [n, D]
+        States that were sent, of mean 0 and variance 1 in each dimension.
+    classes : ndarray of int [n]
+    count : int
+        Number of classes.
+    test_states : ndarray [m, D]
+        States whose labels are predicted.
+
+    Returns
+    -------
+    ndarray [2 + len(PENALTY_STRENGTHS), m, count]
+
+    Examples
+    --------
+    >>> states = np.array([[-1.0], [1.0], [-1.0], [1.0]])
+    >>> (2 ** logistic_predictors(states, np.array([0, 1, 0, 1]), 2, states[:1])).shape
+    (9, 1, 2)
+    """
+    counts = np.bincount(classes, minlength=count)
+    log_frequencies = np.log2(
+        (counts + 0.5) / (len(classes) + 0.5 * count)
+    )  # Krichevsky & Trofimov 1981
+    seen_classes = np.flatnonzero(counts)
+    shape = (2 + len(PENALTY_STRENGTHS), len(test_states), count)
+    bits = np.broadcast_to(log_frequencies, shape).copy()
+    bits[0] = -np.log2(count)
+    if len(seen_classes) > 1:
+        # A class that was never sent keeps its smoothed probability; the classifier divides the
+        # rest.
+        log_seen_share = np.logaddexp2.reduce(log_frequencies[seen_classes])
+        for row, strength in enumerate(PENALTY_STRENGTHS, start=2):
+            bits[row][:, seen_classes] = log_seen_share + _logistic_bits(
+                states, classes, test_states, strength
+            )
+    return bits
+
+
+def _logistic_bits(
+    states: np.ndarray, classes: np.ndarray, test_states: np.ndarray, strength: float
+) -> np.ndarray:
+    """Compute log2 probabilities of the classes that were sent, [m, classes sent]."""
+    import sklearn
+    from scipy.special import log_softmax
+    from sklearn.linear_model import LogisticRegression
+
+    with (
+        sklearn.config_context(assume_finite=True, skip_parameter_validation=True),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        classifier = LogisticRegression(C=strength, max_iter=_ITERATIONS).fit(states, classes)
+        logits = classifier.decision_function(test_states)
+    # Not scikit-learn's log probabilities: those of sure predictions are minus infinity.
+    logits = np.stack([np.zeros_like(logits), logits], axis=1) if logits.ndim == 1 else logits
+    bits: np.ndarray = log_softmax(logits, axis=1) / np.log(2)
+    return bits
+
+
+def mixture_costs(bits: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the cost of each item of a block by a Bayesian mixture of predictors, and the new
+    weights.
+
+    Parameters
+    ----------
+    bits : ndarray [P, m]
+        Log2 probability of each item's own label by each predictor.
+    weights : ndarray [P]
+        Of the predictors, before the block; their sum is 1.
+
+    Returns
+    -------
+    costs : ndarray [m]
+        Bits. Their sum is -log2 sum_p weights[p] 2^(sum of bits[p]), at most -log2 weights[p] more
+        than any predictor alone.
+    weights : ndarray [P]
+
+    Examples
+    --------
+    >>> costs, weights = mixture_costs(np.array([[-1.0, -1.0], [-3.0, -3.0]]), np.array([0.5, 0.5]))
+    >>> round(float(costs.sum()), 3), weights.round(3).tolist()
+    (2.913, [0.941, 0.059])
+    """
+    with np.errstate(divide="ignore"):
+        sums = np.log2(weights)[:, None] + np.cumsum(
+            np.column_stack([np.zeros(len(bits)), bits]), axis=1
+        )
+    log_evidence = np.logaddexp2.reduce(sums, axis=0)
+    return -np.diff(log_evidence), 2 ** (sums[:, -1] - log_evidence[-1])
+
+
+def switch_weights(weights: np.ndarray) -> np.ndarray:
+    """Return the weights before the next block, where another predictor may be best (van Erven et
+    al. 2012)."""
+    return (1 - SWITCH_PROBABILITY) * weights + SWITCH_PROBABILITY / len(weights)
+
+
+Network = Callable[[int, int], nn.Module]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the network is trained; the defaults are the published setting.
+
+    Parameters
+    ----------
+    epochs, patience, batch_size : int
+    learning_rate : float
+        Of AdamW.
+    """
+
+    epochs: int = 15
+    patience: int = 5
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+
+
+def build_perceptron(width: int, labels: int) -> nn.Module:
+    """Build the published probe: dropout .2, linear to 128, ReLU, layer norm, dropout .3, linear to
+    the labels' logits."""
+    return nn.Sequential(
+        nn.Dropout(0.2),
+        nn.Linear(width, 128),
+        nn.ReLU(),
+        nn.LayerNorm(128),
+        nn.Dropout(0.3),
+        nn.Linear(128, labels),
+    )
+
+
+class ConstantProbe(nn.Module):
+    """A probe that finds all labels equally likely, whatever the state."""
+
+    def __init__(self, labels: int):
+        super().__init__()
+        self._logits = nn.Parameter(torch.zeros(labels), requires_grad=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        return self._logits.expand(len(states), -1)
+
+
+def train_epoch(
+    probe: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    training: Training,
+    loss_of: Callable[[Tensor, Tensor], Tensor],
+    optimizer: torch.optim.Optimizer,
+    schedule: LRScheduler,
+) -> None:
+    """Train on all items once, in random order."""
+    probe.train()
+    for batch in torch.split(torch.randperm(len(y)), training.batch_size):
+        optimizer.zero_grad()
+        loss_of(probe(x[batch]), y[batch]).backward()
+        optimizer.step()
+        schedule.step()
+
+
+def compute_logits(probe: nn.Module, x: Tensor) -> Tensor:
+    probe.eval()
+    with torch.no_grad():
+        logits: Tensor = probe(x)
+    return logits
+
+
+# Shares of the items in each block; each is rounded down by itself, so a few items are lost.
+_BLOCK_SHARES = (0.008, 0.008, 0.016, 0.0305, 0.0625, 0.125, 0.25, 0.5)
+
+
+def reference_costs(
+    x: Tensor, y: Tensor, count: int, *, seed: int, network: Network, training: Training
+) -> np.ndarray:
+    """Compute the bits of items of the first block and the nats of others [N]; NaN for items lost
+    by rounding.
+
+    Raises
+    ------
+    InputError
+        If there are too few items for a first block.
+    """
+    order = np.random.default_rng(seed).permutation(len(y))
+    ends = np.cumsum([int(len(y) * share) for share in _BLOCK_SHARES])
+    if ends[0] < 1:
+        raise InputError(
+            f"mode='reference' needs {int(np.ceil(1 / _BLOCK_SHARES[0]))} items at least, found {len(y)}"
+        )
+    item_costs = np.full(len(y), np.nan)  # floors lose the last ones
+    item_costs[order[: ends[0]]] = np.log2(count)
+    for start, stop in itertools.pairwise(ends):
+        sent_indices, scored_indices = order[:start], order[start:stop]
+        item_costs[scored_indices] = _min_epoch_losses(
+            x[sent_indices],
+            y[sent_indices],
+            x[scored_indices],
+            y[scored_indices],
+            count,
+            network,
+            training,
+        )
+    return item_costs
+
+
+def _min_epoch_losses(
+    x: Tensor,
+    y: Tensor,
+    scored_x: Tensor,
+    scored_y: Tensor,
+    count: int,
+    network: Network,
+    training: Training,
+) -> np.ndarray:
+    """Return the losses of test items in the epoch with the smallest sum."""
+    probe = network(x.shape[1], count)
+    weights = [weight for weight in probe.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(
+        weights or [nn.Parameter(torch.zeros(1))], lr=training.learning_rate
+    )
+    step_count = -(-len(y) // training.batch_size)  # of one epoch: the rate falls to zero within it
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: max(0.0, 1 - step / step_count)
+    )
+    smallest_losses, previous_sum, worse_count = np.full(len(scored_y), np.inf), float("inf"), 0
+    for _ in range(training.epochs if weights else 1):
+        if weights:
+            train_epoch(probe, x, y, training, _double_softmax, optimizer, schedule)
+        losses = _double_softmax(
+            compute_logits(probe, scored_x), scored_y, reduction="none"
+        ).numpy()
+        smallest_losses = losses if losses.sum() < smallest_losses.sum() else smallest_losses
+        worse_count = (
+            worse_count + 1 if losses.sum() >= previous_sum else 0
+        )  # than the epoch before, not than the best
+        previous_sum = float(losses.sum())
+        if (
+            worse_count >= training.patience or schedule.get_last_lr()[0] == 0
+        ):  # without a rate all further epochs are alike
+            break
+    return smallest_losses
+
+
+def _double_softmax(logits: Tensor, true: Tensor, reduction: str = "mean") -> Tensor:
+    return F.cross_entropy(logits.softmax(dim=-1), true, reduction=reduction)
+
 
 BLOCK_FRACTIONS = (
     0.008,

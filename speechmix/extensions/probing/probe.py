@@ -20,10 +20,8 @@ import pandas as pd
 
 from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
-from .estimator import Estimator
 from .fits import ProbeSettings, Row, fit_probes
-from .logistic import PUBLISHED_OPTIONS
-from .positions import ItemStates, Position, read_item_states, resolve_positions
+from .logistic import PUBLISHED_OPTIONS, Estimator
 from .probe_results import (
     ANSWER_COLUMNS,
     LEFT_OUT_COLUMNS,
@@ -32,7 +30,7 @@ from .probe_results import (
     SCORE_COLUMNS,
     Probes,
 )
-from .task import LabelOption, ProbeTask
+from .task import ItemStates, LabelOption, Position, ProbeTask, read_item_states, resolve_positions
 from .unit_task import read_unit_tasks
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from ...runs.score_clips import compute_kinds
 from ...runs.shard_merge import list_job_parts, read_job_clips
 from .fits import ProbeSettings
 from .kind import STATES_KIND, stored_states
-from .positions import Position
 from .probe import PROBE_PROTOCOLS, fit_models
 from .probe_results import Probes
-from .task import ProbeTask
+from .task import Position, ProbeTask
 
 _UNREAD = "its states were not read in this run"
 

@@ -3,17 +3,35 @@
 In: clips or sentences, and what to read off their states: a column of the manifest (`meta`), or a
 function. Out: a `ProbeTask`, which keeps the items that have a label, with their groups
 (`statistics.groups`) and the word types of the control task.
+
+States to probe: target, cue, words between, deciding position or any word.
+
+In: a model, a clip or sentence, positions by name. Out: one vector for each position and layer, the
+mean over its frames or tokens. Where a position is:
+
+    position     encoder, texts               decoder (also of a causal text model)
+    target       the target's frames/tokens   positions that *predict* the target's tokens, as in cue contribution
+    deciding     not there                    the position that predicts the first token in which target and foil differ
+    cue          the cue's frames/tokens      positions that hold the cue's tokens
+    between      those of all words strictly between cue and target; in a decoder those that hold them
+    word index   those of that word           positions that hold that word's tokens
+
+A masked model is fed its mask for the target, unless asked otherwise: a probe for number of a word
+that the model can see reads the spelling. (Mohebbi et al. 2023: mean over frames in the encoder,
+over target-predicting rows in the decoder; [MASK] in texts.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 
+from ...adapters.capture.forward_pass import hidden_states, stacks_with_states
 from ...errors import InputError
 from ...evaluation.statistics.groups import (
     assign_item_groups,
@@ -22,11 +40,198 @@ from ...evaluation.statistics.groups import (
     list_columns,
     target_words,
 )
-from .positions import Position
+from ...inputs.sentences.sentence import Sentence
+from ...mixing.passes.request import MixRequest
+from ...mixing.passes.view_kinds import is_masked_model, make_view, replace_target_by_mask
 
 if TYPE_CHECKING:
+    from ...adapters.model import Model
     from ...inputs.clips.clip import Clip
-    from ...inputs.sentences.sentence import Sentence
+    from ...mixing.passes.item_view import View
+
+Position = str | int
+POSITIONS = ("target", "cue", "between", "deciding")
+
+
+class ItemStates(NamedTuple):
+    """States of one item.
+
+    Parameters
+    ----------
+    states : dict of (stack, position) to ndarray [L + 1, D]
+        Entry 0 is the input of the first layer; float32.
+    missing_reasons : dict of (stack, position) to str
+        Why the item has no such position.
+    """
+
+    states: Mapping[tuple[str, Position], np.ndarray]
+    missing_reasons: Mapping[tuple[str, Position], str]
+
+
+def resolve_positions(requested: Position | Sequence[Position]) -> tuple[Position, ...]:
+    """Return one position, or several, as a tuple.
+
+    Raises
+    ------
+    InputError
+        If one is neither a name nor an index.
+    """
+    positions = (
+        (requested,) if isinstance(requested, str | int) else tuple(dict.fromkeys(requested))
+    )
+    invalid = [
+        p
+        for p in positions
+        if p not in POSITIONS and (not isinstance(p, int) or isinstance(p, bool) or p < 0)
+    ]
+    if invalid or not positions:
+        raise InputError(
+            f"position should be one of {', '.join(POSITIONS)} or the index of a word, found "
+            f"{invalid or requested!r}"
+        )
+    return positions
+
+
+def read_item_states(
+    model: Model,
+    item: Clip | Sentence,
+    positions: Sequence[Position],
+    *,
+    stacks: Sequence[str] | None = None,
+    rounding: str = "disjoint",
+    mask: bool = True,
+) -> ItemStates:
+    """Read the states of an item at some positions, in all layers, in one forward pass.
+
+    Parameters
+    ----------
+    model : Model
+    item : Clip or Sentence
+    positions : sequence of str or int
+        See the table above.
+    stacks : sequence of str, optional
+        "encoder", "decoder"; by default those that the model has and the item feeds.
+    rounding : {"disjoint", "paper"}
+        Of words to frames, as in `mix`.
+    mask : bool
+        False to let a masked model see the target.
+
+    Raises
+    ------
+    InputError
+        If the model does not take the item.
+    """
+    if mask and isinstance(item, Sentence) and is_masked_model(model):
+        item = replace_target_by_mask(item)[0]
+    view = make_view(model, item, MixRequest(rounding=rounding))
+    model_stacks = [name for name in stacks_with_states(model) if stacks is None or name in stacks]
+    stack_names = [
+        name
+        for name in model_stacks
+        if name == model.capabilities.input_stack or view.has_decoder_input
+    ]
+    if not stack_names:
+        raise InputError(
+            f"{model.name} has states of its own in {stacks_with_states(model)}; asked for {stacks}"
+        )
+    view.prepare(tuple(stack_names))
+    indices_by_key: dict[tuple[str, Position], list[int]] = {}
+    missing_reasons: dict[tuple[str, Position], str] = {}
+    for stack in stack_names:
+        for position in positions:
+            try:
+                indices_by_key[stack, position] = _position_indices(view, stack, position)
+            except InputError as error:
+                missing_reasons[stack, position] = str(error)
+    if not indices_by_key:
+        return ItemStates({}, missing_reasons)
+
+    def read(stack: str, states: Tensor) -> dict[Position, np.ndarray]:  # [1, T, D]
+        stack_indices = {
+            position: rows for (name, position), rows in indices_by_key.items() if name == stack
+        }
+        return {
+            position: states[0, rows].mean(dim=0).float().cpu().numpy()
+            for position, rows in stack_indices.items()
+        }
+
+    entries = hidden_states(model, view.prepared.inputs, read, stacks=stack_names)
+    states = {
+        (stack, position): np.stack([entry[position] for entry in entries[stack]])
+        for stack, position in indices_by_key
+    }
+    return ItemStates(states, missing_reasons)
+
+
+def _position_indices(view: View, stack: str, position: Position) -> list[int]:
+    """Return the frames or token positions of a named position in a stack.
+
+    Raises
+    ------
+    InputError
+        If the item has none.
+    """
+    item = view.item
+    if position == "deciding":
+        row = (
+            None
+            if stack == "encoder" or view.prepared.tokens is None
+            else view.prepared.tokens.deciding_row
+        )
+        if row is None:
+            description = (
+                "an encoder"
+                if stack == "encoder"
+                else "an item without a foil, or whose foil has no other token,"
+            )
+            raise InputError(f"{description} has no deciding position")
+        return [row]
+    words = _word_indices(item, position)
+    word_positions: dict[int, list[int]] = {}
+    for span in view.sources(stack):
+        if span.word is not None:
+            word_positions.setdefault(span.word, []).extend(span.positions)
+    indices = [index for word in words for index in word_positions.get(word, ())]
+    if position == "target" and stack == "decoder":
+        indices = [
+            index - 1 for index in indices if index > 0
+        ]  # which predict what the next one holds
+    if not indices:
+        raise InputError(
+            f"no position of the {stack} belongs to {_describe_position_name(position)}"
+        )
+    return indices
+
+
+def _word_indices(item: Clip | Sentence | None, position: Position) -> list[int]:
+    """Return the indices of the words at a position; none between if cue words lie on both sides of
+    the target."""
+    if item is None or not item.words:
+        raise InputError(
+            "prepared inputs, and clips without word times, have no words whose states could be "
+            "probed"
+        )
+    if isinstance(position, int):
+        if position >= len(item.words):
+            raise InputError(f"there is no word {position}: it has {len(item.words)}")
+        return [position]
+    cue, target = list(item.cue_words), [item.target] if isinstance(item.target, int) else []
+    if not {"target": target, "cue": cue, "between": cue and target}[position]:
+        raise InputError(f"{_describe_position_name(position)} is not given")
+    if position != "between":
+        return target if position == "target" else cue
+    between_indices = [
+        *range(max(cue) + 1, target[0]),
+        *range(target[0] + 1, min(cue)),
+    ]  # the cue before the target, or after it
+    if not between_indices:
+        raise InputError("no word lies between cue and target")
+    return between_indices
+
+
+def _describe_position_name(position: Position) -> str:
+    return f"word {position}" if isinstance(position, int) else f"the {position}"
+
 
 LabelOption = str | Callable[["Clip | Sentence"], object]
 

@@ -17,8 +17,7 @@ from ...errors import InputError
 from ...evaluation.statistics.groups import assign_item_groups, build_item_table, describe_groups
 from ..encoding.unit_features import unit_features
 from ..states.unit_states import UnitStates, unit_states
-from .positions import ItemStates
-from .task import ProbeTask
+from .task import ItemStates, ProbeTask
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip

@@ -15,8 +15,7 @@ from ...inputs.clips.clip import Clip
 from ...runs.kinds.result_kind import FinishedResults, Result, ResultItem, ResultKind
 from ...runs.results.run_folder import SPEECH_ABLATION
 from ...runs.results.tidy_tables import clip_table
-from .speech_ablation import ablate_speech
-from .speech_ablation_summary import PART_COLUMNS, summarize_speech_ablation
+from .speech_ablation import PART_COLUMNS, ablate_speech, summarize_speech_ablation
 
 MEANS = f"{SPEECH_ABLATION}_means.csv"
 

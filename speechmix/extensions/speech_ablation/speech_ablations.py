@@ -34,7 +34,7 @@ from ...runs.run_job import Loads
 from ...runs.score_clips import compute_kinds
 from ...runs.shard_merge import read_job_clips
 from .kind import MEANS, clip_groups
-from .speech_ablation_summary import summarize_speech_ablation
+from .speech_ablation import summarize_speech_ablation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,7 @@ EXTENSION = Extension(
     package=__name__,
     summary="Hidden states of words, phones and frames, as tables.",
     exports={
-        "states": "layer_states:states",
+        "states": "unit_states:states",
         "unit_states": "unit_states:unit_states",
         "write_states": "states_file:write_states",
     },

@@ -14,7 +14,7 @@ from ...adapters.transformers_types import Config, FeatureExtractor
 from ...errors import ModelError, SpeechmixError
 from ...files.cache_keys import digest
 from .failure_reason import describe_failure
-from .mixing_kinds import NOT_DEFINED
+from .layer_lists import NOT_DEFINED
 from .traced_family import trace_family
 
 _traced_families: dict[str, Family | str] = {}

@@ -18,14 +18,19 @@ from ...adapters.capture.model_use import isolated_random_numbers
 from ...adapters.families.specs import StackSpec
 from ...adapters.loading.checkpoints import first_line
 from ...adapters.transformers_types import ModelOutput
-from .attention_operations import TORCH_ATTENTION
 from .inferred_architecture import InferredArchitecture
 from .layer_description import LayerDescription, describe_layer
-from .layer_lists import LayerList, find_layer_lists
-from .mixing_kinds import NOT_DEFINED, explain_missing_attention
+from .layer_lists import (
+    NOT_DEFINED,
+    TORCH_ATTENTION,
+    LayerList,
+    explain_missing_attention,
+    find_layer_lists,
+)
 from .recording import Recording, record_forward_pass
-from .stack_names import StackNames, TracedStack
-from .stack_surroundings import (
+from .stack_names import (
+    StackNames,
+    TracedStack,
     find_capped_scores,
     find_final_norm,
     find_shared_arguments,

@@ -13,15 +13,16 @@ from ...adapters.families.specs import AttentionSpec, ConvolutionSpec, FeedForwa
 from .attention_search import TracedAttention, find_attention_blocks
 from .branch_search import (
     Branch,
+    ResidualSum,
     describe_convolution,
     describe_feed_forward,
     find_input_norm,
     has_convolution,
     open_branch,
+    trace_residual_sums,
 )
-from .mixing_kinds import NOT_DEFINED
+from .layer_lists import NOT_DEFINED
 from .recording import ModuleCall
-from .residual_sums import ResidualSum, trace_residual_sums
 from .traced_layer import TracedLayer, UntracedPartError
 
 

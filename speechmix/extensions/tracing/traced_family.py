@@ -40,9 +40,8 @@ from ...errors import InputError, ModelError, SpeechmixError
 from .failure_reason import describe_failure
 from .infer_stacks import infer_stacks
 from .inferred_architecture import InferredArchitecture
-from .input_search import InputForm, find_input_form
+from .input_search import InputForm, find_input_form, find_projector_step
 from .measured_grid import MeasuredGrid
-from .projector_steps import find_projector_step
 from .recording import iterate_tensors
 from .replay_oracle import ReplayComparison, compare_with_replay, explain_disagreement
 from .small_models import build_small_model

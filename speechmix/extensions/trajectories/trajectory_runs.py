@@ -39,8 +39,7 @@ from ...runs.score_clips import score_clips
 from ..probing.probe_results import FILE as PROBES_FILE
 from .checkpoints import Checkpoint, Sources, list_checkpoints
 from .trajectories import CELL, CURVE_COLUMNS, limit_twins, measure_trajectory, trajectory_curves
-from .trajectory_claims import trajectory_claims
-from .trajectory_leads import date_onsets, trajectory_leads
+from .trajectory_claims import date_onsets, trajectory_claims, trajectory_leads
 
 CHECKPOINTS_FILE = "trajectory.json"
 _TABLES = ("contributions", "ablation", "transcripts", "boundaries")

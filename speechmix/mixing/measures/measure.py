@@ -138,7 +138,7 @@ class Measure(MeasureFacts):
         stack, units, **options)`` returns the maps of a stack's layers, Tensor [L, W_t, W_s] (one
         row with `objective`), and a dict for their provenance. Of scope "logit":
         ``function(logit_pass, objectives, **options)`` returns the fields of `LogitContributions`
-        for each objective, as a list of dicts (`speechmix.extensions.logit_decompositions.logit_pass`). Of scope
+        for each objective, as a list of dicts (`speechmix.extensions.logit_decompositions.logit_measures`). Of scope
         "removal": ``function(count, margins, **options)`` returns values [n, ...] of n sources, or
         these and their standard errors; ``margins(sets)`` are the margins [m, ...] of an item with
         some of its sources only, by Boolean rows [m, n].

@@ -12,8 +12,8 @@ import pytest
 from speechmix.errors import InputError
 from speechmix.evaluation.statistics.intervals import corrected_p
 from speechmix.extensions.faithfulness import leaderboard as boards
-from speechmix.extensions.faithfulness.layer_choice import choose_best_layer
-from speechmix.extensions.faithfulness.leaderboard_sentences import describe_leaderboard
+from speechmix.extensions.faithfulness.evaluate import choose_best_layer
+from speechmix.extensions.faithfulness.leaderboard import describe_leaderboard
 from speechmix.extensions.faithfulness.word_scores import LAYER_ROW
 
 

@@ -9,7 +9,7 @@ import transformers
 from scipy.stats import spearmanr
 
 import speechmix
-from speechmix.extensions.faithfulness.state_shifts import state_shifts
+from speechmix.extensions.faithfulness.state_perturbation import state_shifts
 from speechmix.inputs import bundled
 from tests.conftest import trained
 from tests.models.text_models import bert

@@ -15,8 +15,8 @@ from scipy.stats import spearmanr
 import speechmix
 from speechmix.errors import InputError
 from speechmix.extensions.faithfulness import curves
+from speechmix.extensions.faithfulness.curves import removal_effects
 from speechmix.extensions.faithfulness.evaluate import pair_item_indices
-from speechmix.extensions.faithfulness.package_perturbations import removal_effects
 from speechmix.extensions.faithfulness.word_scores import source_words, word_scores
 from speechmix.extensions.occlusion.input_ablation import build_word_removals
 from speechmix.extensions.occlusion.shapley import RemovalMargins

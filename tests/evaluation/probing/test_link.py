@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from speechmix.errors import InputError
-from speechmix.extensions.probing.probing_agreement import (
+from speechmix.extensions.probing.section import (
     permutation_correlation,
     probing_agreement,
 )

@@ -13,9 +13,15 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from speechmix.errors import InputError
-from speechmix.extensions.probing.code_predictors import PENALTY_STRENGTHS, SWITCH_PROBABILITY
-from speechmix.extensions.probing.networks import ConstantProbe, Training
-from speechmix.extensions.probing.online_code import BLOCK_FRACTIONS, online_code, split_blocks
+from speechmix.extensions.probing.online_code import (
+    BLOCK_FRACTIONS,
+    PENALTY_STRENGTHS,
+    SWITCH_PROBABILITY,
+    ConstantProbe,
+    Training,
+    online_code,
+    split_blocks,
+)
 
 PUBLISHED_ITEMS = 2138
 

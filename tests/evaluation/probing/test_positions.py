@@ -9,7 +9,7 @@ import torch
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.extensions.probing.positions import read_item_states, resolve_positions
+from speechmix.extensions.probing.task import read_item_states, resolve_positions
 from speechmix.inputs import bundled
 from speechmix.inputs.words.spans import word_spans
 from tests.conftest import trained

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.extensions.probing.ridge import PENALTIES, assign_group_folds, predict_values
+from speechmix.extensions.probing.value_fits import PENALTIES, assign_group_folds, predict_values
 
 
 def oracle(x, y, fold, scale=True):

@@ -10,7 +10,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.extensions.probing.ridge import assign_group_folds
+from speechmix.extensions.probing.value_fits import assign_group_folds
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from tests.conftest import trained

@@ -16,12 +16,10 @@ from speechmix.extensions.probing.conclusions import (
     draw_conclusions,
 )
 from speechmix.extensions.probing.fits import ProbeSettings, fit_probes
-from speechmix.extensions.probing.positions import ItemStates
 from speechmix.extensions.probing.probe import fit_models
-from speechmix.extensions.probing.ridge import assign_group_folds
 from speechmix.extensions.probing.scores import ratio_by_group
-from speechmix.extensions.probing.task import ProbeTask
-from speechmix.extensions.probing.value_fits import shuffle_values
+from speechmix.extensions.probing.task import ItemStates, ProbeTask
+from speechmix.extensions.probing.value_fits import assign_group_folds, shuffle_values
 from tests.evaluation.probing.test_ridge import oracle
 
 

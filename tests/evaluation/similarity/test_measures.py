@@ -11,10 +11,11 @@ from scipy.stats import norm, ortho_group
 
 from speechmix.errors import InputError
 from speechmix.extensions.similarity.canonical_correlations import mean_cca, projection_weighted_cca
-from speechmix.extensions.similarity.label_discrimination import LabelCodes, compare_clusters
 from speechmix.extensions.similarity.measure_table import (
     SIMILARITY_MEASURES,
+    LabelCodes,
     SimilarityMeasure,
+    compare_clusters,
     estimate_similarity,
 )
 from tests.evaluation.similarity import similarity_oracles as oracles

@@ -13,7 +13,7 @@ import speechmix
 from speechmix import Sentence
 from speechmix.errors import InputError
 from speechmix.extensions.similarity.measure_table import estimate_similarity
-from speechmix.extensions.states.layer_states import states
+from speechmix.extensions.states.unit_states import states
 from speechmix.inputs import bundled
 from tests.models import text_models
 

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from speechmix.extensions.similarity.measure_table import find_similarity
+from speechmix.extensions.similarity.similarity import remove_drift, roll_units, shuffle_groups
 from speechmix.extensions.similarity.unit_reader import LayerFeatures, UnitReader
-from speechmix.extensions.similarity.unit_shuffles import remove_drift, roll_units, shuffle_groups
 from speechmix.inputs import bundled
 
 similarity = importlib.import_module("speechmix.extensions.similarity.similarity")
