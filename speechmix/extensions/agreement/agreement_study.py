@@ -7,7 +7,7 @@ What an agreement run found, as files and as text: accuracy first, then the tabl
 the published ones.
 
 In: cue alignment and decisions of every sentence (`extensions.agreement.cue_alignment`,
-`task_accuracy`). Out: CSV files, a figure for each metric, and the same as text.
+`item_scoring`). Out: CSV files, a figure for each metric, and the same as text.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: an `App`. Out: HTTP at one address, spoken by uvicorn. The token is part of the address, so no
 other page can send requests. The Host header must be an IP address or this machine's name (against
 DNS rebinding). Bodies have a size limit before they are read, headers a time limit; of clients
-without the token the newest are served (connection_limits.py). The content security policy keeps the
+without the token the newest are served. The content security policy keeps the
 page from loading anything from elsewhere. Addresses are never files: see `routes`.
 
 Limits on connections, so that clients without the token cannot shut out those who have it.

@@ -1,7 +1,7 @@
 """A gallery of model cards: one static page that compares models where they can be compared.
 
 In: a folder of cards (JSON). Out: a page with a table for each set of clips and options. Models are
-ranked only as far as their intervals allow (`rank_ranges`): models that are not separated share a
+ranked only as far as their intervals allow: models that are not separated share a
 range of ranks, and sorting does not order them.
 
 Range of ranks that confidence intervals allow.

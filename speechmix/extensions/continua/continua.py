@@ -255,7 +255,7 @@ def graded_changes(
     ----------
     clip : Clip
     change : {"pitch", "tempo", "formants", "intensity", "noise", "reverberation"}
-        Or another entry of `sound_changes.CHANGES`. The first three need the extra `continua`.
+        Or another entry of `CHANGES`. The first three need the extra `continua`.
     amounts : sequence of float
         In order: semitones; times as fast; times as high; dB; dB of signal-to-noise ratio; seconds until a room has decayed by
         60 dB.

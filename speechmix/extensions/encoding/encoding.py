@@ -14,7 +14,7 @@ folds,
 
 A feature may look present because it is correlated with one that is measured with error. So the unique
 share is also computed with the other sets as they are expected to be without error, for several
-reliabilities (`measurement_error`). A set is present only if the least of these shares is above zero.
+reliabilities (below). A set is present only if the least of these shares is above zero.
 
 Features measured with error: can a correlated feature explain a contribution away?
 

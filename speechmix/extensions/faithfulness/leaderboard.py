@@ -171,7 +171,7 @@ def leaderboard(values: pd.DataFrame, *, perturbation: str, metric: str) -> pd.D
     Parameters
     ----------
     values : DataFrame
-        Columns `VALUE_COLUMNS`, the best layer chosen (`layer_choice.choose_best_layer`).
+        Columns `VALUE_COLUMNS`, the best layer chosen (`evaluate.choose_best_layer`).
     perturbation, metric : str
 
     Returns

@@ -35,7 +35,7 @@ class Perturbation:
         What it changes, in one line.
     function : callable
         ``function(decision, pair, **options)`` returns the effect of removing each word, dict of
-        word index to drop (nats), or a list of `package_perturbations.RemovalEffects`; `pair` is the decision of the
+        word index to drop (nats), or a list of `curves.RemovalEffects`; `pair` is the decision of the
         pair's other member, or None. Of ``reads="states"``: ``function(model, item, stack,
         **options)`` returns maps of how far states move, and notes of what was not possible. It has
         keyword arguments for the options that it reads: `fills` (names, empty for all) and `value`

@@ -1,7 +1,7 @@
 """`Grounding`: the words that a model wrote about a recording, each with what it came from.
 
 What can be asked of it is a table, a transcript with or without doubtful words, findings in sentences, and files
-(`grounding_files`).
+(`page`).
 """
 
 from __future__ import annotations

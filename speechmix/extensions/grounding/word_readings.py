@@ -1,6 +1,6 @@
 """Log-probabilities of the words of a window, with and without each source.
 
-Out of a reader (`decoder_reader`, `frame_reader`, `answer_reader`): `WordReadings`, one number for each word and
+Out of a reader (`decoder_reader`, `readers`): `WordReadings`, one number for each word and
 removal. A word's log-probability is the sum over its tokens, each given what the model wrote before it.
 """
 

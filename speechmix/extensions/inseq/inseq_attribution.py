@@ -4,7 +4,7 @@ Inseq (Sarti et al. 2023, Inseq: An Interpretability Toolkit for Sequence Genera
 of a text
 
     source_attributions   what the source gives to each generated token: the cross map, or the encoder's part of a composed one
-    target_attributions   what the tokens before it give to it: the decoder map (inseq_steps.py)
+    target_attributions   what the tokens before it give to it: the decoder map
     sequence_scores       the encoder map beside them
 
 with the axis order turned round: `scores[layer, head, target, source]` is `attributions[source,

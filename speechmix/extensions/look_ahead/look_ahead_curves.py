@@ -2,7 +2,7 @@
 
 In: a speech model and clips with word times. Out: `LookAhead`: for each delay after the word's end the
 mean loss of its score without what comes later (extensions/look_ahead/look_ahead.py), and how far it uses the
-future (look_ahead_limits.py).
+future.
 
 How far a word uses the future: mean losses over clips, with intervals, and two limits of each curve.
 

@@ -4,7 +4,7 @@
   slopes, tests of these find too much (Barr et al. 2013). Those of one column are correlated, as ``(1 + layer | clip)`` of
   lme4. Several columns may be crossed; their effects are variance components without correlations, as
   ``(1 + layer || clip) + (1 | speaker)``.
-- Three p values: by Student's t, by sign flips (`ModelDesign.sign_flip_p`), and with robust errors (`robust_errors`). Notes say
+- Three p values: by Student's t, by sign flips (`ModelDesign.sign_flip_p`), and with robust errors (`model_design`). Notes say
   where they may be wrong: few groups, few groups that decide, unequal spread, skewed effects, p values that disagree.
 - Intervals and p by Student's t. Degrees of freedom of a term that is constant within groups, or has a
   random slope: groups less constant terms; of others: those of the rows (Pinheiro & Bates 2000).
@@ -278,7 +278,7 @@ class MixedModel:
     formula : str
     fixed : DataFrame
         A row for each term: term, estimate, error, df, low, high (95 %), p, sign_flip_p (see `ModelDesign.sign_flip_p`),
-        robust_p, robust_df (see `robust_errors`; the largest p over columns of groups).
+        robust_p, robust_df (see `model_design`; the largest p over columns of groups).
     random : DataFrame
         Standard deviations between groups: groups, term, sd (of the level at the mean of other terms, or of a term's effect);
         the last row is the residual.

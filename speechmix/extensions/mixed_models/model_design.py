@@ -119,7 +119,7 @@ class ModelDesign:
         return max(float(corrected_p(np.stack([s, -s])).min()) for s in scores)
 
     def robust_tests(self, term: int) -> dict[str, RobustTest]:
-        """Test a term with errors that are robust for each column of groups; see `robust_errors`."""
+        """Test a term with errors that are robust for each column of groups; see `model_design`."""
         return {
             name: robust_test(self.x, self.y, codes, term) for name, codes in self.groups.items()
         }

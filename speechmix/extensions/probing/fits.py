@@ -116,7 +116,7 @@ def fit_probes(
     Parameters
     ----------
     states : sequence of dict of (stack, position) to ndarray [L + 1, D], of N items
-        What `positions.read_item_states` gives of each of the task's items; an item may lack some, or all.
+        What `task.read_item_states` gives of each of the task's items; an item may lack some, or all.
     task : Task
     settings : Settings
 

@@ -82,7 +82,7 @@ def probe(
         word or phone is called), a feature such as "pitch", "f1" or "duration" (`unit_features`), a
         column of `table` or of `meta`, or a function of a row of `UnitStates.units`.
     position : {"target", "cue", "between", "deciding"}, int, or several
-        Whose states: their mean over frames or tokens. See `positions`; an index is that of a word.
+        Whose states: their mean over frames or tokens. See `task`; an index is that of a word.
     stacks : str or sequence of str, optional
         "encoder", "decoder"; all that the items feed by default ("cross" has no states of its own).
     level : {"word", "phone", "syllable", "frame"}, optional

@@ -2,7 +2,7 @@
 
 In: a model, what it is compared with, clips, untrained twins. Out: a `SimilarityResult`: each pair of a
 layer and a feature, beside units that are shuffled and beside untrained twins. What units are compared,
-and how, is in `unit_reader` and `measure_table`; how they are shuffled, in `unit_shuffles`.
+and how, is in `unit_reader` and `measure_table`; how they are shuffled, below.
 
 Units that are not related: shuffled in two ways, after a slow drift over the session is removed.
 
@@ -282,7 +282,7 @@ class _Comparison:
         count: int,
         seed: int,
     ) -> pd.DataFrame:
-        """Compare features without drift, and shuffle the second in both ways of `unit_shuffles`.
+        """Compare features without drift, and shuffle the second in both ways of shuffling.
 
         The columns: without_drift, the similarity that is tested; shuffled, the mean of all shuffles;
         p_shuffled, the larger p of both ways, corrected over all pairs.

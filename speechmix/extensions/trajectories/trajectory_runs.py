@@ -105,7 +105,7 @@ class Trajectory:
 
     @cached_property
     def leads(self) -> pd.DataFrame:
-        """Which onset is first (`trajectory_leads`)."""
+        """Which onset is first (`trajectory_claims`)."""
         return trajectory_leads(self.cells, self.onsets)
 
     @property
