@@ -306,4 +306,9 @@ def test_pages_print_what_the_command_prints(
             r"```shell\n(speechmix engine [^\n]*)\n```\n\n```text\n(.*?)```", text, re.DOTALL
         )
         assert main(block[1].split()[1:]) == 0
-        assert examples.same_text(block[2], capsys.readouterr().out)
+        printed = capsys.readouterr().out
+        # How far an engine is from the copy depends on the kernels of the processor.
+        nats = r"at most ([\d.]+) nats, ([\d.]+) on average"
+        assert all(float(number) < 0.15 for number in re.search(nats, printed).groups())
+        texts = [re.sub(nats, "", text) for text in (block[2], printed)]
+        assert examples.same_text(*texts)
