@@ -133,7 +133,7 @@ def test_high_scores_in_another_language_are_not_calibrated_and_silence_no_doubt
     right = evidence([BORDERS] * 4)
     assert list_doubts(WORDS, right, language="fr-be") == ()
     (doubt,) = list_doubts(WORDS, right, language="en-us")
-    assert "not calibrated on en-us" in doubt
+    assert "tuned on French: in en-us" in doubt
 
 
 @pytest.mark.parametrize("language", ["fr", "en-us"])
