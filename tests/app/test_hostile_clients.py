@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from speechmix.extensions.app import browser_launch as browser
+from speechmix.extensions.app import serve as browser
 from speechmix.extensions.app import serve as serve_module
 from speechmix.extensions.app import server as server_module
 from speechmix.extensions.app import session as session_module

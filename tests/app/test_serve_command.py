@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-from speechmix.extensions.app import browser_launch as browser
+from speechmix.extensions.app import serve as browser
 from speechmix.extensions.app import serve as serve_module
 from speechmix.extensions.app import server
 from speechmix.inputs import bundled

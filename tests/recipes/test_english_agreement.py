@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import speechmix
+from speechmix.extensions.agreement import agreement_study as agreement_tables
 from speechmix.extensions.agreement import item_scoring as agreement_scoring
-from speechmix.extensions.agreement import result_tables as agreement_tables
 from speechmix.extensions.agreement.blimp import expand_contractions, read_blimp
 from speechmix.extensions.agreement.item_selection import split_halves
 from speechmix.mixing.maps.numerics import DISTANCES

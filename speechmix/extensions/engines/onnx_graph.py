@@ -216,7 +216,7 @@ def _graphs(graph: Any) -> Iterator[Any]:
 
 
 def _original_name(name: str) -> str:
-    """Name of a weight in PyTorch: optimum adds `_merged_0` to those that two decoders share."""
+    """Name of a weight in PyTorch: optimum adds "_merged_0" to those that two decoders share."""
     return re.sub(r"(_merged_\d+|_quantized)+$", "", name)
 
 

@@ -1,6 +1,6 @@
 """Count the operations that the maps of a clip take, without weights.
 
-In: a model on the meta device (`extensions.estimate.meta_model`), measures, the length of a clip. Out:
+In: a model on the meta device (`extensions.estimate.operation_count`), measures, the length of a clip. Out:
 floating-point operations of the plain forward pass and of each measure (a multiplication and an
 addition are two). Of each stack one layer is scored and counted for all, for its layers are alike.
 What is not counted: measures that differentiate the whole model, features, and all that is done

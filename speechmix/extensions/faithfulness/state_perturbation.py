@@ -2,7 +2,7 @@
 
 The other perturbations read the output, so they need a head. This one also works for an encoder
 without a head: each word of an item in turn is the target, every other word is removed
-(`extensions.faithfulness.state_shifts`), and the shift of the target's last state is compared with the scores
+(`extensions.faithfulness.state_perturbation`), and the shift of the target's last state is compared with the scores
 that a measure assigns to these words. In: a model, with or without a head, and an item with words.
 Out: rows of the evaluation, means over the targets.
 

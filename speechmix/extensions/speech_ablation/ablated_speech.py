@@ -1,7 +1,7 @@
 """Draw what the target loses without a word: points with intervals, by template and number, over
 untrained models.
 
-In: means of an ablation of speech (`extensions.speech_ablation.speech_ablation_summary`). Out: a Figure. A line of panels
+In: means of an ablation of speech (`extensions.speech_ablation.speech_ablation`). Out: a Figure. A line of panels
 for each model (and side of the cue), a panel each for cue, another word and target; from left to
 right what was done.
 """

@@ -1,7 +1,7 @@
 """The published ablation of speech as a kind of result: what the target loses without a word's sound and tokens.
 
 In: a model with its head, a clip with text, words, cue and target. Out: rows of `ablate_speech`, a
-table over all clips, and its means with a figure (`extensions.speech_ablation.speech_ablation_summary`).
+table over all clips, and its means with a figure (`extensions.speech_ablation.speech_ablation`).
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class SpeechAblation:
     @cached_property
     def means(self) -> pd.DataFrame:
         """Mean drops by template and number, with intervals, twins and tests; see
-        `extensions.speech_ablation.speech_ablation_summary`."""
+        `extensions.speech_ablation.speech_ablation`."""
         return summarize_speech_ablation(self.table)
 
     def to_dataframe(self) -> pd.DataFrame:
