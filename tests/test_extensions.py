@@ -116,6 +116,53 @@ assert main(["loudness", "run"]) == 0
     assert re.search(r"left_00_sg +maison +-\d+\.\d dB", done.stdout)
 
 
+def test_a_measure_of_an_extension_is_found_and_its_broken_command_stops_no_other(tmp_path):
+    package, metadata = tmp_path / "rank_ext", tmp_path / "rank_ext-1.0.dist-info"
+    package.mkdir()
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: rank-ext\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[speechmix.extensions]\nrank = rank_ext:EXTENSION\n"
+    )
+    (package / "__init__.py").write_text(
+        """from speechmix.extension import Extension
+EXTENSION = Extension(
+    package=__name__, summary="Ranks.", measures=("rank",),
+    commands={"rank": ("broken", "further commands", 1000)},
+)
+"""
+    )
+    (package / "broken.py").write_text("import nothing_of_this_name\n")
+    (package / "rank.py").write_text(
+        """import speechmix
+
+@speechmix.register_measure(
+    "attention_rank", description="x", citation="this test", residual="out", no_heads="x"
+)
+def attention_rank(block, units):
+    lengths = block.values.norm(dim=-1).mean(dim=0)
+    rows = lengths[None].expand(len(units.rows), -1)
+    return units.pool_targets(units.pool_sources(rows))
+"""
+    )
+    code = """
+import speechmix
+from speechmix.inputs import bundled
+from speechmix.interfaces.cli import main
+
+model, clip = speechmix.load(bundled.models()["tiny-french-ctc"]), bundled.clips()[0]
+print(list(speechmix.mix(model, clip, measures="attention_rank")))
+assert main(["check", "--model", "bundled:tiny-french-ctc"]) == 0
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "('attention_rank', 'encoder')" in done.stdout
+    assert "commands of the extension rank_ext are left out: No module named" in done.stderr
+
+
 def test_the_docs_list_all_extensions():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     own = [found for found in extensions() if found.package.startswith("speechmix.")]

@@ -152,7 +152,15 @@ def create_parser() -> argparse.ArgumentParser:
             add_commands(commands)
     for extension in extensions():
         for module_name in dict.fromkeys(module for module, _, _ in extension.commands.values()):
-            extension.load(f"{module_name}:add_commands")(commands)
+            try:
+                add_commands = extension.load(f"{module_name}:add_commands")
+            except Exception as error:  # somebody else's module raises what it likes
+                warnings.warn(
+                    f"commands of the extension {extension.package} are left out: {error}",
+                    stacklevel=2,
+                )
+                continue
+            add_commands(commands)
     list_by_group(parser, commands)
     return parser
 

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 from ...errors import InputError
+from ...extension import import_measures
 
 
 @dataclass(frozen=True)
@@ -470,6 +471,9 @@ def measure_facts(name: object) -> MeasureFacts:
     ('out', 'logit')
     """
     facts = find_facts(name)
+    if facts is None:  # the module of an extension may declare it
+        import_measures()
+        facts = find_facts(name)
     if facts is None:
         raise InputError(
             f"unknown measure {name!r}; there are {', '.join((*MEASURE_FACTS, *RATIO_FACTS))}"

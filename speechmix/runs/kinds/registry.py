@@ -29,7 +29,13 @@ _PACKAGE_KINDS = [
         [*_CORE_KINDS.items(), *load_with_places("kinds")], key=lambda pair: pair[0]
     )
 ]
-KINDS: dict[str, ResultKind] = {kind.name: kind for kind in _PACKAGE_KINDS}
+KINDS: dict[str, ResultKind] = {}
+for _kind in _PACKAGE_KINDS:
+    if _kind.name in KINDS:
+        raise InputError(
+            f"two result kinds are called {_kind.name!r}: an extension that is installed must give its own another name"
+        )
+    KINDS[_kind.name] = _kind
 _RESERVED = {kind.name for kind in _PACKAGE_KINDS} | {"facts", "maps", "cue_contribution"}
 
 
