@@ -561,7 +561,8 @@ def test_clips_of_a_run_are_sorted_and_opened_as_they_are_stored(page):
     assert EVIL in text(page, "#run-table")
     page.click("#run-table th:first-child button")
     page.click("#run-table th:first-child button")
-    assert text(page, "#run-table tbody tr td").strip() == "clip_0003"
+    first_cell = "document.querySelector('#run-table tbody tr td').textContent.trim()"
+    page.until(f"{first_cell} === 'clip_0003'")
     page.evaluate(
         "[...document.querySelectorAll('#run-table .link')].find((one) => one.textContent === "
         "'clip_0001').click()"
