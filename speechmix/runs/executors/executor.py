@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ...extension import extensions
+from ...extension import load_all
 from ...files.json_files import Json
 from ...files.shard_assignment import WHOLE, Shard
 
@@ -66,8 +66,4 @@ class Engine:
 
 def find_engines() -> dict[str, Engine]:
     """Return the engines of all extensions by name."""
-    return {
-        name: extension.load(reference)
-        for extension in extensions()
-        for name, reference in extension.engines.items()
-    }
+    return {name: engine for _, name, engine in load_all("engines", Engine)}
