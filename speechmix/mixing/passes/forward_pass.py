@@ -418,10 +418,42 @@ def score_block(
         for measure in measures:
             with phase(measure.name):
                 scores = measure(block, group, **_measure_options(measure, request, resources))
+            _check_scores(
+                measure,
+                scores,
+                **({"H": None} if request.heads == "each" else {}),
+                targets=len(group.targets),
+                sources=len(group.sources),
+            )
             group_scores[measure.name].append(scores)
     for measure in measures:
         group_tensors = group_scores[measure.name]
         yield measure, torch.cat(group_tensors, dim=-2) if group_tensors[1:] else group_tensors[0]
+
+
+def _check_scores(measure: Measure, scores: object, **lengths: int | None) -> None:
+    """Raise `InputError` unless a custom measure returned a Tensor of these axes; None: any length."""
+    if measure.is_builtin:
+        return
+    found = tuple(scores.shape) if isinstance(scores, Tensor) else None
+    if (
+        found is None
+        or len(found) != len(lengths)
+        or any(
+            wanted not in (None, size) for wanted, size in zip(lengths.values(), found, strict=True)
+        )
+    ):
+        wanted = ", ".join(
+            name if length is None else f"{name} {length}" for name, length in lengths.items()
+        )
+        raise InputError(
+            f"{measure.name}: its function should return a Tensor [{wanted}], found "
+            + (
+                f"{type(scores).__module__}.{type(scores).__qualname__}"
+                if found is None
+                else f"shape {found}"
+            )
+        )
 
 
 def _measure_options(
@@ -470,9 +502,23 @@ def compute_gradient_maps(
             labelled_scores.append({})
             for measure, (stack, stack_layers) in itertools.product(measures, layers.items()):
                 with phase(measure.name):
-                    scores, extra_provenance = measure(
+                    result = measure(
                         gradient_pass, stack, units[stack], **_measure_options(measure, request, {})
                     )
+                if not (isinstance(result, tuple) and len(result) == 2):
+                    raise InputError(
+                        f"{measure.name}: its function should return scores and a dict of further "
+                        f"provenance, found {type(result).__name__}"
+                    )
+                scores, extra_provenance = result
+                rows = 1 if measure.objective else len(units[stack].targets)
+                _check_scores(
+                    measure,
+                    scores,
+                    layers=len(stack_layers),
+                    targets=rows,
+                    sources=len(units[stack].sources),
+                )
                 targets, sources = view.labels(stack)
                 stack_strength = (
                     None if strengths is None or measure.objective else strengths.get(stack)
