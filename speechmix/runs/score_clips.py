@@ -49,7 +49,7 @@ from .scored_run import Run
 
 
 def score_clips(
-    models: Model | Iterable[Model | Callable[[], Model]],
+    models: Loads | Model | Callable[[], Model],
     clips: Sequence[Clip],
     out: str | Path,
     *,
@@ -71,15 +71,16 @@ def score_clips(
     maps: bool = False,
     maps_dtype: str | None = None,
     explain: int = 0,
-    kinds: Sequence[str] | Mapping[str, Mapping[str, object]] = (),
+    kinds: str | Sequence[str] | Mapping[str, Mapping[str, object]] = (),
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
 
     Parameters
     ----------
-    models : Model, or iterable of Model or of functions that load one
-        Taken one after the other, so that functions keep only one model in memory.
+    models : Model, function that loads one, or iterable of these
+        As ``functools.partial(speechmix.load, source)``. Taken one after the other, so that
+        functions keep only one model in memory.
     clips : sequence of Clip
         Clips with text but no words are aligned first.
     out : path
@@ -132,7 +133,7 @@ def score_clips(
         Of so many clips, the first, keep why trained models wrote their words
         (`speechmix.explain`), for the page; and of ten times as many where the transcript lacks the
         target.
-    kinds : sequence of str, or mapping of str to mapping
+    kinds : str, sequence of str, or mapping of str to mapping
         Further kinds of results by name (`runs.kinds.registry`), in a mapping with their options.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
@@ -168,7 +169,7 @@ def score_clips(
     if explain:
         requested["explanations"] = find_kind("explanations").choose_options(clips, explain)
     job = RunJob(
-        [models] if isinstance(models, Model) else models,
+        _list_models(models),
         clips,
         Path(out),
         requested_kinds({**requested, **_add_default_options(kinds)}),
@@ -188,10 +189,10 @@ def score_clips(
 
 
 def compute_kinds(
-    models: Loads | Model,
+    models: Loads | Model | Callable[[], Model],
     clips: Sequence[Clip],
     out: str | Path,
-    kinds: Sequence[str] | Mapping[str, Mapping[str, object]],
+    kinds: str | Sequence[str] | Mapping[str, Mapping[str, object]],
     *,
     aligner: Model | Callable[[], Model] | None = None,
     align_method: str = "auto",
@@ -214,7 +215,7 @@ def compute_kinds(
         As for `score_clips`. The kind "words" needs no model.
     aligner, align_method
         Of `speechmix.align`; by default as the run in the folder was aligned, if there is one.
-    kinds : sequence of str, or mapping of str to mapping
+    kinds : str, sequence of str, or mapping of str to mapping
         Names of kinds (`runs.kinds.registry`), in a mapping with their options.
 
     Returns
@@ -233,7 +234,7 @@ def compute_kinds(
     if CONTRIBUTIONS_KIND.name in {kind.name for kind, _ in requested}:
         raise InputError("maps and contributions are the run itself: compute them by score_clips")
     job = RunJob(
-        [models] if isinstance(models, Model) else models,
+        _list_models(models),
         clips,
         Path(out),
         requested,
@@ -259,12 +260,41 @@ def requested_kinds(
 
 
 def _add_default_options(
-    kinds: Sequence[str] | Mapping[str, Mapping[str, object]],
+    kinds: str | Sequence[str] | Mapping[str, Mapping[str, object]],
 ) -> dict[str, Mapping[str, object]]:
-    return dict(kinds) if isinstance(kinds, Mapping) else {name: {} for name in kinds}
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    options = dict(kinds) if isinstance(kinds, Mapping) else {name: {} for name in kinds}
+    for name, of_kind in options.items():
+        if not isinstance(of_kind, Mapping):
+            raise InputError(
+                f"the options of the kind {name!r} should be a mapping, such as "
+                f"{{'option': 2}}; found {of_kind!r:.80}"
+            )
+    return options
+
+
+def _list_models(models: Loads | Model | Callable[[], Model]) -> Loads:
+    """Return models, or functions that load one; a single one in a list."""
+    if isinstance(models, Model) or callable(models):
+        return [models]
+    if isinstance(models, Sequence) and not isinstance(models, str):
+        strangers = [model for model in models if not isinstance(model, Model | Callable)]
+    else:
+        strangers = [] if isinstance(models, Iterable) and not isinstance(models, str) else [models]
+    if strangers:
+        raise InputError(
+            f"expected models, or functions that load one, found {strangers[0]!r:.80}: make one "
+            "with speechmix.load(source), or functools.partial(speechmix.load, source)"
+        )
+    return models
 
 
 def _check_clips(clips: Sequence[Clip], group: str | None) -> list[Clip]:
+    if not isinstance(clips, Iterable) or isinstance(clips, str):
+        raise InputError(
+            f"expected a list of clips, found {clips!r:.80}: read a file of clips with "
+            "speechmix.read_clips"
+        )
     strangers = [clip for clip in clips if not isinstance(clip, Clip)]
     if strangers:
         raise InputError(
