@@ -282,13 +282,13 @@ class Decision:
         if is_masked and isinstance(item, Sentence):
             item, objective = replace_target_by_mask(item)
         units = "token" if isinstance(item, Mapping) and not model.hears else units
-        view = make_view(model, item, MixRequest(units=units, spans=audio_frame_spans(model, item)))
-        if view.item is not None and isinstance(view.item, Clip) and not view.item.words:
+        if model.hears and isinstance(item, Clip) and not item.words:
             raise InputError(
-                f"{view.item.name} has no words with times: give words=, align it with "
+                f"{item.name} has no words with times: give words=, align it with "
                 "speechmix.align, or divide its sound with speechmix.segment_clip"
             )
-        view.prepare(model.capabilities.prepared_stacks)
+        request = MixRequest(units=units, spans=audio_frame_spans(model, item))
+        view = make_view(model, item, request, model.capabilities.prepared_stacks)
         if objective is None:
             has_foil = view.item is not None and view.item.foil is not None
             is_choice = has_foil and not model.has_label_head

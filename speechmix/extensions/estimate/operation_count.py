@@ -67,10 +67,10 @@ from ...mixing.measures.measure_functions import find_measure
 from ...mixing.measures.mixing_strength import choose_strength_measure
 from ...mixing.passes.batches import pair_batch_bytes
 from ...mixing.passes.forward_pass import score_block
-from ...mixing.passes.item_view import View, resolve_stacks
+from ...mixing.passes.item_view import View
 from ...mixing.passes.precision import inference_context, resolve_state_dtype
 from ...mixing.passes.request import MixRequest
-from ...mixing.passes.view_kinds import make_view
+from ...mixing.passes.view_kinds import make_view, resolve_stacks
 
 
 class OperationCounter(TorchDispatchMode):
@@ -340,11 +340,10 @@ def count_operations(
         {"measures": list(measures), "stacks": stacks, "spans": spans, "targets": target_rows}
     )
     requested_measures = [find_measure(name) for name in request.measures]
-    view = make_view(model, inputs, request)
-    stack_names = resolve_stacks(model, [view], request)
+    stack_names = resolve_stacks(model, [inputs], request)
     for measure, name in itertools.product(requested_measures, stack_names):
         check_defined(measure, model.stacks[name])
-    view.prepare(stack_names)
+    view = make_view(model, inputs, request, stack_names)
     meta_inputs = {name: tensor.to("meta") for name, tensor in view.prepared.inputs.items()}
     layer_measures = [measure for measure in requested_measures if measure.scope == "layer"]
     layer_measures += (

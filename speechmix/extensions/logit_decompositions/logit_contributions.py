@@ -128,8 +128,7 @@ def logit_contributions(
     check_splits_logits(model, measure)
     requested_objectives: list[Any] = objective if isinstance(objective, list) else [objective]
     item, requested_objectives = mask_target(model, item, requested_objectives)
-    view = make_view(model, item, request)
-    view.prepare(tuple(model.stacks))
+    view = make_view(model, item, request, tuple(model.stacks))
     objectives = [logit_objective(option, model, view, measure) for option in requested_objectives]
     dtype = resolve_state_dtype(model, request)
     provenance = contributions_provenance(model, view, request, dtype, configured_measure)

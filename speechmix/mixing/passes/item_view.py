@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,12 +44,13 @@ Item = Clip | Sentence | str | Inputs
 class View(ABC):
     """One item as a model sees it; `item` is None for prepared inputs.
 
-    It is prepared once the stacks are known, then labelled before the forward pass.
+    It is made with the inputs that some stacks need, and all labels that are known before the
+    forward pass.
     """
 
     prepared: PreparedInputs
 
-    def __init__(self, model: Model, item: Item, request: MixRequest):
+    def __init__(self, model: Model, item: Item, request: MixRequest, stacks: Sequence[str]):
         self.item: Clip | Sentence | None = item if isinstance(item, Clip | Sentence) else None
         self._model, self._request = model, request
         self._encoder_spans = None if request.spans is None else parse_spans(request.spans)
@@ -57,36 +59,21 @@ class View(ABC):
         self._audio_spans: list[
             Span
         ] = []  # units of the sound in the decoder of an audio language model
+        self._prepare(stacks)
 
-    @property
+    @classmethod
     @abstractmethod
-    def has_decoder_input(self) -> bool:
-        """True if there is something to feed a decoder behind an encoder."""
-
-    @property
-    def decides_at_frame(self) -> bool:
-        """Whether a transducer decides between two spellings at a frame, a row of the encoder."""
-        has_text = self._model.capabilities.is_transducer and self._model.tokenizer is not None
-        item = self.item
-        return has_text and item is not None and None not in (item.foil, item.target)
+    def feeds_decoder(cls, model: Model, item: Any) -> bool:
+        """Whether there is something to feed a decoder behind an encoder."""
 
     @abstractmethod
-    def prepare(self, stacks: Sequence[str]) -> None:
+    def _prepare(self, stacks: Sequence[str]) -> None:
         """Make the inputs that these stacks need, and label what can be labelled before the
         pass."""
 
     @abstractmethod
     def provenance(self) -> JsonObject:
         """What a map says of the item it is of."""
-
-    @property
-    def _can_generate(self) -> bool:
-        """Whether the model generates what its decoder is fed: it can, or what its trained model
-        generated is stored."""
-        return can_generate_text(self._model) or (
-            self.item is not None
-            and generated_text_key(self._model, self.item) in self._model.generated_texts
-        )
 
     def _decoder_provenance(self) -> JsonObject:
         """What the decoder behind an encoder is fed, where that is not just what the item says: the
@@ -230,6 +217,20 @@ class View(ABC):
         return rows
 
 
+def decides_at_frame(model: Model, item: Item) -> bool:
+    """Whether a transducer decides between two spellings of an item at a frame, a row of the
+    encoder."""
+    has_text = model.capabilities.is_transducer and model.tokenizer is not None
+    is_choice = isinstance(item, Clip | Sentence) and None not in (item.foil, item.target)
+    return has_text and is_choice
+
+
+def can_generate_decoder_text(model: Model, item: Clip | Sentence) -> bool:
+    """Whether the model generates what its decoder is fed: it can, or what its trained model
+    generated is stored."""
+    return can_generate_text(model) or generated_text_key(model, item) in model.generated_texts
+
+
 # Nats a token by which other tokens may be likelier than the text's. The bundled Whisper, on its own clips: at most
 # 0.3, with another clip's text 2.1 and more; Whisper tiny.en on recorded commands: at most 0.6, and 3.0 and more. Capitals
 # that the model would not write cost as much, so the likeliest tokens have to be other words, too.
@@ -302,33 +303,6 @@ def _compare_tokens(
         logits.argmax(dim=-1).tolist(), skip_special_tokens=True
     )
     return float(nats), likeliest_text.strip()
-
-
-def resolve_stacks(model: Model, views: Sequence[View], request: MixRequest) -> tuple[str, ...]:
-    """Requested stacks in the model's order; by default those that the items reach, which must be
-    the same."""
-    if request.stacks is not None:
-        unknown_stacks = set(request.stacks) - set(model.stacks)
-        if unknown_stacks or not request.stacks:
-            raise InputError(
-                f"{model.name} has the stacks {list(model.stacks)}; asked for "
-                f"{sorted(set(request.stacks))}"
-            )
-        return tuple(name for name in model.stacks if name in request.stacks)
-    reachable_stacks = {
-        tuple(
-            name
-            for name in model.stacks
-            if name == "encoder" or "encoder" not in model.stacks or view.has_decoder_input
-        )
-        for view in views
-    }
-    if len(reachable_stacks) > 1:
-        raise InputError(
-            "clips with and without text cannot share a forward pass: say stacks=, or "
-            "clips_at_once=1"
-        )
-    return reachable_stacks.pop()
 
 
 def resolve_layers(
