@@ -37,8 +37,8 @@ from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutput
 
 from ..adapters.capture.device_copy import inputs_to_device
-from ..adapters.capture.encoder_cache import run_encoder, wrap_encoder_states
 from ..adapters.capture.forward_pass import Capture, use_attention
+from ..adapters.capture.model_use import run_encoder, wrap_encoder_states
 from ..adapters.generation.emission_paths import best_ctc_path
 from ..adapters.generation.model_inputs import PreparedInputs
 from ..adapters.model import Model

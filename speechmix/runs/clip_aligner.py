@@ -18,7 +18,7 @@ from ..files.json_files import Json, read_json_object
 from ..files.shard_assignment import Shard
 from ..files.whole_files import whole_file
 from ..inputs.audio.audio_source import cache_recording
-from ..inputs.audio.byte_ranges import file_signature
+from ..inputs.audio.decoding import file_signature
 from ..inputs.clips.clip import Clip
 from ..inputs.formats.textgrid import write_tiers
 from ..inputs.formats.word_files import file_tier_names

@@ -35,8 +35,7 @@ from .clip_aligner import ClipAligner, remember_recordings
 from .kinds.result_kind import ClipSnapshot
 from .model_run import ModelRun
 from .results.clip_result_files import Owner, open_part
-from .results.part_index import checked_part, remove_unlisted_parts
-from .results.result_store import Results
+from .results.result_store import Results, checked_part, remove_unlisted_parts
 from .results.run_folder import SCORES, RunFolder, RunState
 from .results.run_times import RunTimes
 from .scored_run import Run
@@ -50,7 +49,7 @@ from .shard_merge import (
 )
 
 if TYPE_CHECKING:
-    from .run_job import RunJob
+    from .score_clips import RunJob
 
 
 N_SPOT_CHECKED_CLIPS = 1_000  # a run of no more is always gone through

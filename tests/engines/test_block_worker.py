@@ -18,7 +18,7 @@ from speechmix.runs.kinds import map_results as store
 from speechmix.runs.kinds.map_results import CONTRIBUTIONS_KIND, MapOptions
 from speechmix.runs.model_run import ModelRun
 from speechmix.runs.results.run_folder import RunFolder
-from speechmix.runs.run_job import choose_twin_clips
+from speechmix.runs.score_clips import choose_twin_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip
 

@@ -63,7 +63,7 @@ from ...runs.progress import ALIGN, Progress, show_progress
 from ...runs.results.clip_result_files import Owner, Part, part_paths
 from ...runs.results.result_store import Key, Results
 from ...runs.results.run_folder import RunFolder
-from ...runs.run_job import RunJob
+from ...runs.score_clips import RunJob
 from ...runs.scored_run import Run
 from .block_worker import ROW, BlockWorker, Pass, result_row
 

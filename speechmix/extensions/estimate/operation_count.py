@@ -52,23 +52,22 @@ from ...adapters.loading.checkpoints import (
     split_processor,
     transformers_class,
 )
+from ...adapters.loading.load import adapter_base
 from ...adapters.loading.model_source import (
     check_model_reference,
     is_pipeline,
     resolve_path_or_id,
     unwrap_module,
 )
-from ...adapters.loading.module_construction import adapter_base
 from ...adapters.model import Model
 from ...adapters.transformers_types import Config, HookArguments, HookKeywords
 from ...errors import InputError, ModelError
 from ...mixing.measures.measure import Measure, check_defined
 from ...mixing.measures.measure_functions import find_measure
-from ...mixing.measures.mixing_strength import choose_strength_measure
-from ...mixing.passes.batches import pair_batch_bytes
+from ...mixing.measures.value_zeroing import choose_strength_measure
+from ...mixing.passes.batches import inference_context, pair_batch_bytes, resolve_state_dtype
 from ...mixing.passes.forward_pass import score_block
 from ...mixing.passes.item_view import View
-from ...mixing.passes.precision import inference_context, resolve_state_dtype
 from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import make_view, resolve_stacks
 

@@ -28,7 +28,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from ...adapters.generation.decoder_text import token_behind_text
-from ...adapters.generation.token_sequence import first_difference
+from ...adapters.generation.model_inputs import first_difference
 from ...adapters.transformers_types import ModelOutput
 from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript

@@ -23,9 +23,8 @@ from ...adapters.generation.audio_prompt import find_prompt_words
 from ...adapters.generation.decoder_context import GeneratedText
 from ...adapters.generation.decoder_text import decoder_tokens
 from ...adapters.generation.emission_paths import feed_path
-from ...adapters.generation.model_inputs import PreparedInputs
+from ...adapters.generation.model_inputs import PreparedInputs, Tokens
 from ...adapters.generation.text_tokens import MASK, encode_sentence, generate_text
-from ...adapters.generation.token_sequence import Tokens
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence

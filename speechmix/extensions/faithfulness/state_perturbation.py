@@ -38,10 +38,10 @@ from ...inputs.clips.clip import Clip
 from ...interventions.removals import SOUND, TEXT_IDS, Removal, change_inputs
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.numerics import find_distance, normalize_rows
+from ...mixing.passes.batches import resolve_state_dtype
 from ...mixing.passes.forward_pass import map_provenance
 from ...mixing.passes.item_view import Item
 from ...mixing.passes.mix import mix_one
-from ...mixing.passes.precision import resolve_state_dtype
 from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import make_view
 from ..occlusion.input_ablation import SIDE_VERBS, possible_fills

@@ -28,9 +28,9 @@ from ...errors import InputError, SpeechmixError
 from ...evaluation.statistics.groups import assign_item_groups, build_item_table
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
+from ...inputs.words.cue_and_target import TextWord
 from ...inputs.words.spans import Span
 from ...inputs.words.timed_words import Word
-from ...inputs.words.word_lookup import TextWord
 from ...mixing.passes.request import AUDIO_UNITS, MixRequest
 from ...mixing.passes.view_kinds import feeds_decoder, make_view
 

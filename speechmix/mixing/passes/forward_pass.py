@@ -35,9 +35,9 @@ import torch
 from torch import Tensor
 
 from ...adapters.capture.device_copy import inputs_to_device, to_host
-from ...adapters.capture.encoder_cache import store_encoder_states
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.layer_run import Block
+from ...adapters.capture.model_use import store_encoder_states
 from ...adapters.delta_engine.matrix_products import MatrixProduct, resolve_product_dtype
 from ...adapters.generation.emission_paths import select_encoder_inputs
 from ...adapters.model import Model
@@ -50,14 +50,20 @@ from ..maps.map_files import LayerWriter, map_path, reopen_map, write_and_reopen
 from ..maps.map_set import Maps
 from ..maps.mixing_map import MixingMap
 from ..measures.gradient_pass import GradientPass
-from ..measures.measure import Measure, check_defined, mixing_between_layers
+from ..measures.measure import Measure, Units, check_defined, mixing_between_layers
 from ..measures.measure_functions import find_measure
-from ..measures.mixing_strength import choose_strength_measure
 from ..measures.objectives import resolve_objective
-from ..measures.unit_positions import Units
-from .batches import pad_batch, pair_batch_bytes, pair_batch_size, row_batch_size, split_into_groups
+from ..measures.value_zeroing import choose_strength_measure
+from .batches import (
+    inference_context,
+    pad_batch,
+    pair_batch_bytes,
+    pair_batch_size,
+    resolve_state_dtype,
+    row_batch_size,
+    split_into_groups,
+)
 from .item_view import Item, View, decides_at_frame, describe_unheard_text, resolve_layers
-from .precision import inference_context, resolve_state_dtype
 from .request import MixRequest, ObjectiveOption
 from .view_kinds import make_view, resolve_stacks
 

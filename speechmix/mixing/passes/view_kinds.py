@@ -27,9 +27,8 @@ import torch
 
 from ...adapters.generation.audio_prompt import locate_audio_tokens
 from ...adapters.generation.greedy_generation import feed_generated_text, provided_decoder_text
-from ...adapters.generation.model_inputs import HashedInputs, PreparedInputs
+from ...adapters.generation.model_inputs import HashedInputs, PreparedInputs, Tokens
 from ...adapters.generation.text_tokens import MASK, generate_text
-from ...adapters.generation.token_sequence import Tokens
 from ...adapters.model import Model
 from ...adapters.transformers_types import Inputs
 from ...errors import InputError
@@ -37,15 +36,13 @@ from ...files.cache_keys import digest
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
-from ...inputs.words.cue_and_target import cue_to_json
+from ...inputs.words.cue_and_target import TextWord, cue_to_json
 from ...inputs.words.multipart_words import make_word_request, refuse_multipart_word
 from ...inputs.words.timed_words import Word
 from ...inputs.words.unit_tiers import tiers_to_json
-from ...inputs.words.word_lookup import TextWord
 from ..measures.token_objectives import Objective
-from .item_view import Item, View, can_generate_decoder_text
+from .item_view import Item, View, audio_spans, can_generate_decoder_text, spans_at_positions
 from .request import AUDIO_UNITS, TEXT_UNITS, MixRequest, ObjectiveOption
-from .requested_spans import audio_spans, spans_at_positions
 
 
 def check_prepared_inputs(inputs: Inputs, model: Model) -> PreparedInputs:
