@@ -21,7 +21,7 @@ from speechmix.reporting.pages.page_sections import PageSection
 from speechmix.reporting.pages.run_page import report
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.run_folder import RunFolder
-from speechmix.runs.results.stored_clips import read_clip_maps, read_stored_clip
+from speechmix.runs.results.stored_maps import read_clip_maps, read_stored_clip
 from tests.reports.synthetic_runs import synthetic_run
 
 

@@ -1,6 +1,6 @@
 """Who does a job: this process, workers of this machine, or an engine that an extension adds.
 
-In: a job (run_job.py). Out: what became of it; the folder is the same whoever did it.
+In: a job (score_clips.py). Out: what became of it; the folder is the same whoever did it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...files.json_files import Json
 from ...files.shard_assignment import WHOLE, Shard
 
 if TYPE_CHECKING:
-    from ..run_job import RunJob
+    from ..score_clips import RunJob
     from ..scored_run import Run
 
 
