@@ -103,14 +103,17 @@ class Explanation(ExplanationNumbers):
         ``drop_low`` and ``drop_high`` their range. ``specific`` is the share of the source for this
         word less its mean share for the other written words, ``distance`` how well the measure
         tells words apart. ``spelling_margin`` and ``spelling_prior`` are those of
-        `SpellingMargins`. ``rank`` counts from 1.
+        `SpellingMargins`. ``rank`` counts from 1. The table's `attrs`, which parquet files keep, say
+        who wrote the text (``by``), and what is remarked of all words.
 
         Parameters
         ----------
         own_sound : bool
             With each word's own sound; else as of `without_own_sound`.
         """
-        return attribution_table(self if own_sound else self.without_own_sound())
+        table = attribution_table(self if own_sound else self.without_own_sound())
+        table.attrs = {"by": self.by, "remarks": [*self.remarks]}
+        return table
 
     def effects_to_dataframe(self) -> pd.DataFrame:
         """A row for each choice, removed source and fill, `tables.EFFECT_COLUMNS`: what the word is
