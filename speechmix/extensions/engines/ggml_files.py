@@ -21,12 +21,11 @@ from ...adapters.loading.foreign_checkpoint import CheckpointReader, ForeignChec
 from ...adapters.transformers_types import Config, FeatureExtractor
 from ...errors import MissingExtraError, ModelError
 from .byte_reader import READ_ERRORS, ByteReader, damaged_file_error, read_start
+from .module_checkpoint import WeightParts, describe_types
 from .whisper_tokens import OpenaiVocabulary
 from .whisper_weights import (
     NO_HEADS,
     OPENAI_SIZES,
-    WeightParts,
-    describe_types,
     hugging_face_name,
     openai_config,
     whisper_checkpoint,

@@ -23,14 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...adapters.loading.checkpoints import NO_CUSTOM_CODE, first_line, transformers_class
 from ...adapters.loading.foreign_checkpoint import CheckpointReader, ForeignCheckpoint
 from ...adapters.transformers_types import Config, FeatureExtractor
 from ...errors import ModelError, SpeechmixError
 from .byte_reader import damaged_file_error
-from .ctranslate2_files import load_tokenizer_file
+from .module_checkpoint import WeightParts, load_beside
 from .onnx_graph import OnnxGraph
-from .whisper_weights import WeightParts, create_config, whisper_checkpoint
+from .whisper_weights import create_config, whisper_checkpoint
 
 _PREFIX = "inner."
 QUANTISED_ACTIVATIONS = (
@@ -201,7 +200,7 @@ def open_onnx(path: Path) -> ForeignCheckpoint:
 
 def _open_whisper(path: Path, encoder: OnnxGraph, decoder: OnnxGraph) -> ForeignCheckpoint:
     folder = path.parent if (path.parent / "config.json").is_file() else path.parent.parent
-    config = _read(folder, "AutoConfig")
+    config = load_beside(folder, "AutoConfig")
     if config.model_type != "whisper":
         raise ModelError(
             f"{folder / 'config.json'}: expected a Whisper, found {config.model_type!r:.40}"
@@ -225,25 +224,16 @@ def _open_whisper(path: Path, encoder: OnnxGraph, decoder: OnnxGraph) -> Foreign
         config,
         WeightParts(
             {name: partial(_tensor, value) for name, value in arrays.items()},
-            {name: value.shape for name, value in arrays.items()},
+            {name: [*value.shape] for name, value in arrays.items()},
         ),
-        lambda: _read(folder, "GenerationConfig"),
-        partial(load_tokenizer_file, folder),
+        partial(load_beside, folder, "GenerationConfig"),
+        partial(load_beside, folder, "WhisperTokenizer"),
         remarks=(QUANTISED_ACTIVATIONS,) * encoder.has_quantised_activations,
     )
 
 
 def _tensor(value: np.ndarray) -> Tensor:
     return torch.from_numpy(np.array(value, dtype=np.float32))
-
-
-def _read(folder: Path, class_name: str) -> Config:
-    try:
-        return transformers_class(class_name).from_pretrained(str(folder), **NO_CUSTOM_CODE)
-    except Exception as error:  # a damaged file
-        raise ModelError(
-            f"{folder}: no {class_name} beside the ONNX files ({first_line(error)})"
-        ) from error
 
 
 ONNX_READER = CheckpointReader(is_onnx_model, open_onnx)
