@@ -35,19 +35,20 @@ def module_checkpoint(
     config: Config,
     weights: WeightParts,
     *,
+    model_class: Any = None,
     base: str = "",
     finish: Callable[[PretrainedModule], None] = lambda module: None,
     load_tokenizer: Callable[[], Tokenizer] = lambda: None,
     load_extractor: Callable[[], FeatureExtractor] = lambda: None,
     remarks: tuple[str, ...] = (),
 ) -> ForeignCheckpoint:
-    """Build the model that a config names without memory for its weights, compare its shapes with
+    """Build a model, by default that which a config names, without memory for its weights, compare its shapes with
     those of a file, and return the checkpoint; weights are read one by one when it is loaded.
 
     `base` is what the model's names begin with before those of `weights`; `finish` gets the loaded
     model. A ModelError for weights that are missing, left over or of other shapes.
     """
-    model_class = transformers_class(config.architectures[0])
+    model_class = model_class or transformers_class(config.architectures[0])
     try:
         with torch.device("meta"):
             module = model_class(config)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ...errors import InputError
+from ...files.text_files import write_table
 from ...files.whole_files import whole_file
 from .explanation_numbers import ExplanationNumbers
 from .tables import attribution_table, effects_table, frames_table, pairs_table, sort_sources
@@ -219,11 +220,10 @@ class Explanation(ExplanationNumbers):
                 f"expected a path that ends in one of {', '.join(ENDINGS)}, found {path.name!r}"
             )
         if ending in TABLES:
-            _write_table(self.to_dataframe(), path)
+            write_table(self.to_dataframe(), path)
             if self.pairs:
-                _write_table(
-                    self.pairs_to_dataframe(), path.with_name(f"{path.stem}_pairs{path.suffix}")
-                )
+                pairs_path = path.with_name(f"{path.stem}_pairs{path.suffix}")
+                write_table(self.pairs_to_dataframe(), pairs_path)
             return path
         with whole_file(path) as unfinished:
             if ending == ".html":
@@ -266,11 +266,3 @@ def _save_figure(ax: Axes, path: Path, kind: str) -> None:
     figure = cast("Figure", ax.get_figure(root=True))  # the one that `plot` made
     figure.savefig(path, format=kind, dpi=150, bbox_inches="tight")
     pyplot.close(figure)
-
-
-def _write_table(table: pd.DataFrame, path: Path) -> None:
-    with whole_file(path) as unfinished:
-        if path.suffix.lower() == ".csv":
-            table.to_csv(unfinished, index=False)
-        else:
-            table.to_parquet(unfinished, index=False, write_page_checksum=True)
