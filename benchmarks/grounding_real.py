@@ -25,7 +25,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 import speechmix
-from speechmix.adapters.capture.encoder_cache import wrap_encoder_states
+from speechmix.adapters.capture.model_use import wrap_encoder_states
 from speechmix.extensions.grounding.calibrate import judge_words
 from speechmix.extensions.grounding.decoder_reader import DecoderReader
 from speechmix.extensions.grounding.grounded_words import ground_words

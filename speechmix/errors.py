@@ -31,6 +31,10 @@ class StorageError(SpeechmixError, OSError):
     process."""
 
 
+class ExtensionError(SpeechmixError, ImportError):
+    """An extension names something that is not there, or is not what the core expects."""
+
+
 class MissingExtraError(SpeechmixError, ImportError):
     """An optional dependency is not installed."""
 

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from .errors import SpeechmixError
+from .errors import ExtensionError, InputError, SpeechmixError
 
 GROUP = "speechmix.extensions"
+_KEYS_ARE_REFERENCES = ("kinds", "sections", "measures", "corpora")  # others have them as values
 
 
 @dataclass(frozen=True)
@@ -81,20 +82,119 @@ class Extension:
     engines: Mapping[str, str] = field(default_factory=dict)
     corpora: Mapping[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check_declaration(self, Extension, str(self.package))
+
     @property
     def name(self) -> str:
         """Last part of the package's name."""
         return self.package.rpartition(".")[2]
 
-    def load(self, reference: str) -> Any:
-        """Import what a reference stands for."""
+    def load(self, reference: str, part: str = "", expected: Any = object) -> Any:
+        """Import what a reference stands for.
+
+        Parameters
+        ----------
+        reference : str
+        part : str
+            The field that has the reference, for the error.
+        expected : type
+            What it must be.
+
+        Raises
+        ------
+        ExtensionError
+            If it cannot be imported, or is something else.
+        """
         module_name, _, name = reference.partition(":")
-        module = import_module(f"{self.package}.{module_name}")
-        return getattr(module, name) if name else module
+        cause: Exception | None = None
+        try:
+            module = import_module(f"{self.package}.{module_name}")
+            value = getattr(module, name) if name else module
+        except SpeechmixError:
+            raise
+        except Exception as error:  # somebody else's module raises what it likes
+            cause, reason = error, f"cannot be loaded ({describe_error(error)})"
+        else:
+            if isinstance(value, expected):
+                return value
+            reason = f"is of type {type(value).__name__}, not {expected.__name__}"
+        where = f"{part} of the extension {self.package}" if part else f"extension {self.package}"
+        raise ExtensionError(
+            f"{where}: {reference!r} {reason}; correct it, or uninstall the extension"
+        ) from cause
 
     def read_text(self, path: str) -> str:
         """Return the text of a file in the extension's folder, without blanks around it."""
         return files(self.package).joinpath(path).read_text(encoding="utf-8").strip()
+
+
+def check_declaration(value: Any, declared_by: type, name: str) -> None:
+    """Raise `InputError` unless each field of what somebody declares has a value of its type.
+
+    Parameters
+    ----------
+    value : object
+    declared_by : type
+        Dataclass whose fields are checked; of a derived class the fields of its own are not.
+    name : str
+        What the error calls the object.
+
+    Examples
+    --------
+    >>> Extension("mine", "", kinds="module:KIND")
+    Traceback (most recent call last):
+    speechmix.errors.InputError: mine: kinds should be mapping of str to int, found 'module:KIND'
+    """
+    hints = get_type_hints(declared_by)
+    for declared in fields(declared_by):
+        found, hint = getattr(value, declared.name), hints[declared.name]
+        if not _fits(found, hint):
+            raise InputError(
+                f"{name}: {declared.name} should be {_describe(hint)}, found {found!r:.200}"
+            )
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is None:
+        accepted = (int, float) if hint is float else hint
+        return isinstance(value, accepted) and (hint is bool or not isinstance(value, bool))
+    if origin is Literal:
+        return isinstance(value, str) and value in arguments
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        hints = arguments[:1] * len(value) if arguments[-1] is ... else arguments
+        return len(value) == len(hints) and all(map(_fits, value, hints))
+    return isinstance(value, Mapping) and all(
+        _fits(key, arguments[0]) and _fits(of_key, arguments[1]) for key, of_key in value.items()
+    )
+
+
+def _describe(hint: Any) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is None:
+        return str(hint.__name__)
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, arguments))}"
+    if origin is tuple:
+        if arguments[-1] is ...:
+            return f"tuple of {_describe(arguments[0])}"
+        return f"tuple ({', '.join(map(_describe, arguments))})"
+    return f"mapping of {_describe(arguments[0])} to {_describe(arguments[1])}"
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error of somebody else's code in one line, with its type where that says more.
+
+    Examples
+    --------
+    >>> describe_error(KeyError("db"))
+    "KeyError: 'db'"
+    """
+    is_sentence = isinstance(error, (SpeechmixError, ImportError))
+    return " ".join(f"{'' if is_sentence else f'{type(error).__name__}: '}{error}".split())
 
 
 @cache
@@ -112,7 +212,8 @@ def extensions() -> tuple[Extension, ...]:
             extension = point.load()
         except Exception as error:  # somebody else's package raises what it likes
             warnings.warn(
-                f"the extension {point.name} ({point.value}) is left out: {error}", stacklevel=2
+                f"the extension {point.name} ({point.value}) is left out: {describe_error(error)}",
+                stacklevel=2,
             )
             continue
         if not isinstance(extension, Extension):
@@ -120,6 +221,9 @@ def extensions() -> tuple[Extension, ...]:
             continue
         by_package[extension.package] = extension
     _refuse_duplicates(by_package.values())
+    from . import _PUBLIC
+
+    warn_of_core_names(by_package.values(), "exports", _PUBLIC)
     return tuple(sorted(by_package.values(), key=lambda extension: extension.name))
 
 
@@ -144,6 +248,19 @@ def _refuse_duplicates(all_extensions: Iterable[Extension]) -> None:
                     )
 
 
+def warn_of_core_names(
+    all_extensions: Iterable[Extension], part: str, core_names: Iterable[str]
+) -> None:
+    """Warn of names in a part of extensions that the core has too, and uses."""
+    for extension in all_extensions:
+        for name in sorted({*getattr(extension, part)} & {*core_names}):
+            warnings.warn(
+                f"the extension {extension.package} adds {name!r} to {part}, but speechmix has a "
+                f"{name!r} of its own, which is used: give the extension's another name",
+                stacklevel=2,
+            )
+
+
 def find_export(name: str, part: str = "exports") -> Any:
     """Return a name that an extension adds to `speechmix` ("exports"), or to its figures.
 
@@ -154,7 +271,7 @@ def find_export(name: str, part: str = "exports") -> Any:
     """
     for extension in extensions():
         if name in getattr(extension, part):
-            return extension.load(getattr(extension, part)[name])
+            return extension.load(getattr(extension, part)[name], part)
     advice = (
         ""
         if extensions()
@@ -171,22 +288,36 @@ def exported_names(part: str = "exports") -> list[str]:
 
 def find_hook(name: str) -> Callable[..., Any] | None:
     """Return the function that an extension has for a question of the core; None if none has."""
+    functions = load_all("hooks", Callable, name)
+    return next((function for _, _, function in functions), None)
+
+
+def load_all(
+    part: str, expected: Any = object, asked: str | None = None
+) -> Iterator[tuple[Extension, str, Any]]:
+    """Yield what a part of all extensions adds, by its name; with `asked`, that alone.
+
+    What cannot be loaded, or is not of the expected type, is left out with a warning.
+    """
     for extension in extensions():
-        if name in extension.hooks:
-            function: Callable[..., Any] = extension.load(extension.hooks[name])
-            return function
-    return None
+        entries = getattr(extension, part)
+        for name in entries if asked is None else {asked} & {*entries}:
+            reference = name if part in _KEYS_ARE_REFERENCES else entries[name]
+            try:
+                loaded = extension.load(reference, part, expected)
+            except ExtensionError as error:
+                warnings.warn(f"left out: {error}", stacklevel=3)
+                continue
+            yield extension, name, loaded
 
 
-def load_with_places(part: str) -> Iterator[tuple[int, Any]]:
+def load_with_places(part: str, expected: Any) -> Iterator[tuple[int, Any]]:
     """Yield the kinds, sections or corpora of all extensions, each with its place."""
-    for extension in extensions():
-        for reference, place in getattr(extension, part).items():
-            yield place, extension.load(reference)
+    for extension, reference, loaded in load_all(part, expected):
+        yield getattr(extension, part)[reference], loaded
 
 
 def import_measures() -> None:
     """Import the modules of all extensions that register measures."""
-    for extension in extensions():
-        for module in extension.measures:
-            extension.load(module)
+    for _ in load_all("measures"):
+        pass

@@ -6,14 +6,20 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import speechmix
 from speechmix import extension
-from speechmix.errors import SpeechmixError
+from speechmix.adapters.loading.foreign_checkpoint import CheckpointReader
+from speechmix.errors import ExtensionError, InputError, SpeechmixError
 from speechmix.extension import Extension, exported_names, extensions, find_export, find_hook
+from speechmix.interfaces.cli import command_line
+from speechmix.reporting.pages.page_sections import PageParts
+from speechmix.runs.executors.executor import Engine
+from speechmix.runs.kinds.result_kind import ResultKind
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "howto" / "new_extension.md"
@@ -74,6 +80,101 @@ def test_two_extensions_of_one_name_are_an_error(find_with):
     one, other = (Extension(name, "", exports={"loud": "module:loud"}) for name in ("a", "b"))
     with pytest.raises(SpeechmixError, match="two extensions add 'loud' to exports: a and b"):
         find_with(one, other)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kinds": "module:KIND"}, "kinds should be mapping of str to int, found 'module:KIND'"),
+        ({"kinds": {"module:KIND": "1000"}}, "kinds should be mapping of str to int"),
+        ({"exports": ["loud"]}, "exports should be mapping of str to str"),
+        ({"measures": "rank"}, "measures should be tuple of str, found 'rank'"),
+        (
+            {"commands": {"loud": "module"}},
+            r"commands should be mapping of str to tuple \(str, str, int\)",
+        ),
+        ({"page_assets": {"x": ("a",)}}, r"page_assets should be mapping of str to tuple"),
+        ({"summary": None}, "summary should be str, found None"),
+    ],
+)
+def test_a_field_of_another_type_is_named(fields, message):
+    with pytest.raises(InputError, match=f"^mine: {message}"):
+        Extension(**{"package": "mine", "summary": "", **fields})
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """The one extension, of a module `parts` with the number `NUMBER`."""
+    package = tmp_path / "outside_ext"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "parts.py").write_text("NUMBER = 1\n")
+    (package / "broken.py").write_text("{}['x']\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def declare(**fields):
+        found = (Extension("outside_ext", "", **fields),)
+        monkeypatch.setattr(extension, "extensions", lambda: found)
+        return found
+
+    yield declare
+    for name in [name for name in sys.modules if name.startswith("outside_ext")]:
+        del sys.modules[name]
+
+
+WRONG = {
+    "parts:NOTHING": "cannot be loaded .AttributeError: .*has no attribute 'NOTHING'",
+    "nowhere:KIND": "cannot be loaded .No module named 'outside_ext.nowhere'",
+    "broken:KIND": "cannot be loaded .KeyError: 'x'",
+    "parts:NUMBER": "is of type int, not ",
+}
+
+
+@pytest.mark.parametrize("reference", WRONG)
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        ("kinds", ResultKind),
+        ("sections", PageParts),
+        ("corpora", Callable),
+        ("hooks", Callable),
+        ("engines", Engine),
+        ("checkpoint_readers", CheckpointReader),
+    ],
+)
+def test_a_wrong_reference_is_left_out_and_named(outside, part, expected, reference):
+    by_reference = part in ("kinds", "sections", "corpora")
+    outside(**{part: {reference: 1000} if by_reference else {"mine": reference}})
+    line = f"left out: {part} of the extension outside_ext: '{reference}' {WRONG[reference]}"
+    with pytest.warns(UserWarning, match=line):
+        assert [*extension.load_all(part, expected)] == []
+
+
+def test_a_wrong_reference_of_a_name_is_an_error_that_names_it(outside):
+    outside(exports={"loud": "parts:NOTHING"}, measures=("nowhere",))
+    with pytest.raises(ExtensionError, match=r"^exports of the extension outside_ext: 'parts:NOTH"):
+        find_export("loud")
+    with pytest.warns(UserWarning, match="left out: measures of the extension outside_ext"):
+        extension.import_measures()
+
+
+def test_a_name_of_the_core_is_named_with_the_extension(find_with):
+    with pytest.warns(UserWarning, match="extension mine adds 'mix' to exports, but speechmix has"):
+        find_with(Extension("mine", "", exports={"mix": "module:mix", "other": "module:other"}))
+    with pytest.warns(UserWarning, match="extension mine adds 'heat_map' to figures"):
+        extension.warn_of_core_names(
+            [Extension("mine", "", figures={"heat_map": "module:x"})], "figures", ["heat_map"]
+        )
+
+
+def test_a_command_of_the_core_is_left_out(outside, monkeypatch, tmp_path):
+    found = outside(commands={"score": ("twice", "further commands", 1000)})
+    (tmp_path / "outside_ext" / "twice.py").write_text(
+        "def add_commands(commands):\n    commands.add_parser('score')\n"
+    )
+    monkeypatch.setattr(command_line, "extensions", lambda: found)
+    with pytest.warns(UserWarning, match="commands of the extension outside_ext: .*score"):
+        command_line.create_parser()
 
 
 def test_an_extension_of_the_docs_is_installed_and_used(tmp_path):
@@ -160,7 +261,7 @@ assert main(["check", "--model", "bundled:tiny-french-ctc"]) == 0
     )
     assert done.returncode == 0, done.stderr
     assert "('attention_rank', 'encoder')" in done.stdout
-    assert "commands of the extension rank_ext are left out: No module named" in done.stderr
+    assert "left out: commands of the extension rank_ext: 'broken:add_commands'" in done.stderr
 
 
 def test_the_docs_list_all_extensions():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import speechmix
 from speechmix.errors import InputError
 from speechmix.inputs.words.spans import Span
-from speechmix.mixing.measures.unit_positions import Units
+from speechmix.mixing.measures.measure import Units
 from tests.conftest import FAMILIES, WHISPER, build, inputs_of, tiny
 
 SPANS = [(0, 6), (6, 7), (12, 31), (40, 60)]

@@ -2,8 +2,7 @@
 
 import copyreg
 
-from .binding.bound_layers import Stack
-from .binding.layer_components import Layer
+from .binding.bound_layers import Layer, Stack
 from .families.family import Family
 from .families.registry import families, family_of_type, register
 from .families.specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec

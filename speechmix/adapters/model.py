@@ -22,8 +22,8 @@ from .capture.module_access import exclusive_access, list_modules
 from .delta_engine.matrix_products import WeightProducts
 from .families.capabilities import Capabilities
 from .generation.decoder_context import DecoderPrefix, GeneratedText, Prompt
-from .loading.fingerprint import WeightsSnapshot, fingerprint
 from .loading.foreign_checkpoint import CheckpointOrigin
+from .loading.model_properties import WeightsSnapshot, fingerprint
 from .transformers_types import FeatureExtractor, Processor, Tokenizer
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Model(MeasurableModel):
         That engine, where it was opened too (`speechmix.load`, ``engine=``): it writes transcripts.
     needs_eager_attention : bool
         Whether attention is read off the softmax because the model, as it was given, computes
-        something else than torch's attention function (fidelity_check.py).
+        something else than torch's attention function (self_check.py).
     """
 
     module: Any

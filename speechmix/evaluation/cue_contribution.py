@@ -27,13 +27,20 @@ from typing import TYPE_CHECKING, TypeGuard, cast
 
 import numpy as np
 
-from ..adapters.generation.token_sequence import written_label
+from ..adapters.generation.model_inputs import written_label
 from ..errors import InputError
-from ..inputs.words.cue_and_target import Cue, CueRequest, cue_words, find_cue
+from ..inputs.words.cue_and_target import (
+    Cue,
+    CueRequest,
+    TextWord,
+    WordRequest,
+    cue_words,
+    find_cue,
+    find_word,
+)
 from ..inputs.words.spans import Span
 from ..inputs.words.timed_words import Word
 from ..inputs.words.unit_tiers import find_unit_role, requested_unit, role_units
-from ..inputs.words.word_lookup import TextWord, WordRequest, find_word
 from ..mixing.maps.measure_registry import find_facts
 from ..mixing.maps.mixing_map import MixingMap
 

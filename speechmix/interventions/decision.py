@@ -37,8 +37,8 @@ from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutput
 
 from ..adapters.capture.device_copy import inputs_to_device
-from ..adapters.capture.encoder_cache import run_encoder, wrap_encoder_states
 from ..adapters.capture.forward_pass import Capture, use_attention
+from ..adapters.capture.model_use import run_encoder, wrap_encoder_states
 from ..adapters.generation.emission_paths import best_ctc_path
 from ..adapters.generation.model_inputs import PreparedInputs
 from ..adapters.model import Model
@@ -282,13 +282,13 @@ class Decision:
         if is_masked and isinstance(item, Sentence):
             item, objective = replace_target_by_mask(item)
         units = "token" if isinstance(item, Mapping) and not model.hears else units
-        view = make_view(model, item, MixRequest(units=units, spans=audio_frame_spans(model, item)))
-        if view.item is not None and isinstance(view.item, Clip) and not view.item.words:
+        if model.hears and isinstance(item, Clip) and not item.words:
             raise InputError(
-                f"{view.item.name} has no words with times: give words=, align it with "
+                f"{item.name} has no words with times: give words=, align it with "
                 "speechmix.align, or divide its sound with speechmix.segment_clip"
             )
-        view.prepare(model.capabilities.prepared_stacks)
+        request = MixRequest(units=units, spans=audio_frame_spans(model, item))
+        view = make_view(model, item, request, model.capabilities.prepared_stacks)
         if objective is None:
             has_foil = view.item is not None and view.item.foil is not None
             is_choice = has_foil and not model.has_label_head

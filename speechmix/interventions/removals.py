@@ -328,12 +328,12 @@ def blank(
     """
     item = Sentence(item) if isinstance(item, str) else item
     word_indices = item.cue_words if word is None else cue_words(word)
-    view = make_view(model, item, MixRequest(units="word"))
     model.refuse_audio_tokens(
         f"{model.name} reads a prompt and an answer: say others with prompt= or answer=; "
         "silence is for its sound"
     )
-    view.prepare(model.capabilities.prepared_stacks)
+    stacks = model.capabilities.prepared_stacks
+    view = make_view(model, item, MixRequest(units="word"), stacks)
     side = model.capabilities.text_input
     if side not in view.prepared.inputs:
         raise InputError(f"{model.name} is fed no text: its sound is for speechmix.mute")

@@ -19,8 +19,7 @@ from ..inputs.clips.clip import Clip
 from ..mixing.maps.mixing_map import MixingMap
 from ..runs.results.clip_result_files import Owner, Part
 from ..runs.results.run_folder import RunFolder
-from ..runs.results.stored_clips import find_map_parts
-from ..runs.results.stored_maps import read_part_maps
+from ..runs.results.stored_maps import find_map_parts, read_part_maps
 
 _DRAWING_VERSION = (
     3  # goes up when figures of clips look different: those of before are drawn again

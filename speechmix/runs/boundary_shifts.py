@@ -19,7 +19,7 @@ from ..mixing.passes.mix import mix_one
 from ..mixing.passes.request import MixRequest
 from .results.open_run import StoredRun, open_run
 from .results.run_folder import BOUNDARIES
-from .results.stored_clips import read_clip_maps, read_stored_clip
+from .results.stored_maps import read_clip_maps, read_stored_clip
 from .results.tidy_tables import TableWriter, contribution_table
 from .scored_run import Run
 

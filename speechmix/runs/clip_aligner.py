@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..adapters.model import Model
 from ..errors import InputError, SpeechmixError, StorageError
@@ -18,13 +18,13 @@ from ..files.json_files import Json, read_json_object
 from ..files.shard_assignment import Shard
 from ..files.whole_files import whole_file
 from ..inputs.audio.audio_source import cache_recording
-from ..inputs.audio.byte_ranges import file_signature
+from ..inputs.audio.decoding import file_signature
 from ..inputs.clips.clip import Clip
 from ..inputs.formats.textgrid import write_tiers
 from ..inputs.formats.word_files import file_tier_names
 from .kinds.result_kind import ResultItem
 from .kinds.word_times import WORD_TIMES_KIND, add_stored_words, alignment_options
-from .model_run import ClipOutcome, RunRequest
+from .model_run import ClipOutcome
 from .progress import ALIGN, Progress, memory_errors_named, show_progress
 from .results.clip_result_files import Owner
 from .results.result_store import Key, Results
@@ -229,11 +229,20 @@ class ClipAligner:
 class AlignmentRun:
     """Word times as workers compute them, block by block; has the methods of `ModelRun`.
 
-    The request is of one kind: word times.
+    `options` are those of the kind; `aligner` is None where words are aligned without a model.
     """
 
-    aligner: Model | None
-    request: RunRequest
+    options: Mapping[str, Json]
+    aligner: Model | None = None
+
+    @property
+    def own_kinds(self) -> frozenset[str]:
+        """Kinds of the parts that it may remove."""
+        return frozenset((WORD_TIMES_KIND.name,))
+
+    def of_model(self, aligner: Model | None, *, twin: int = 0) -> AlignmentRun:
+        """Return the run of an aligner."""
+        return replace(self, aligner=aligner)
 
     def selected(self, clips: Sequence[Clip]) -> Sequence[Clip]:
         """Return all clips."""
@@ -248,10 +257,11 @@ class AlignmentRun:
         begins: Callable[[Sequence[Clip]], object],
     ) -> Iterator[ClipOutcome]:
         """Yield what became of each clip."""
-        ((kind, options),) = self.request.kinds
         for clip in show_progress(clips, progress, ALIGN, total=len(clips)):
             begins([clip])
-            (outcome,) = kind.store(results, [ResultItem(self.aligner, clip, options)])
+            (outcome,) = WORD_TIMES_KIND.store(
+                results, [ResultItem(self.aligner, clip, self.options)]
+            )
             results.write_if_due()
             if isinstance(outcome, SpeechmixError):
                 yield ClipOutcome(clip, error=outcome)

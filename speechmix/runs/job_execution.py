@@ -33,10 +33,9 @@ from ..mixing.measures.measure_functions import find_measure
 from ..mixing.passes.request import MixRequest
 from .clip_aligner import ClipAligner, remember_recordings
 from .kinds.result_kind import ClipSnapshot
-from .model_run import ModelRun, RunRequest
+from .model_run import ModelRun
 from .results.clip_result_files import Owner, open_part
-from .results.part_index import checked_part, remove_unlisted_parts
-from .results.result_store import Results
+from .results.result_store import Results, checked_part, remove_unlisted_parts
 from .results.run_folder import SCORES, RunFolder, RunState
 from .results.run_times import RunTimes
 from .scored_run import Run
@@ -50,7 +49,7 @@ from .shard_merge import (
 )
 
 if TYPE_CHECKING:
-    from .run_job import RunJob
+    from .score_clips import RunJob
 
 
 N_SPOT_CHECKED_CLIPS = 1_000  # a run of no more is always gone through
@@ -181,7 +180,7 @@ class StartedJob:
     """
 
     ready: list[Clip]
-    request: RunRequest
+    model_run: ModelRun
     marker: CompletionRecord
     times: RunTimes
 
@@ -291,7 +290,7 @@ class StartedJob:
             )
         snapshots = {clip.name: ClipSnapshot.of(clip) for clip in self.ready}
         drawn_names = frozenset(clip.name for clip in job.drawn_clips)
-        self.request = RunRequest(
+        self.model_run = ModelRun(
             job.model_kinds, drawn_names, job.twin_clips, snapshots, aligner.pairs, job.name
         )
         if job.model_kinds:
@@ -322,7 +321,10 @@ class StartedJob:
 
     def _draw(self) -> None:
         """Draw the figures of the clips that were scored, now that all models are."""
-        if not self.request.drawn_clip_names and not self.folder.path.joinpath("figures").is_dir():
+        if (
+            not self.model_run.drawn_clip_names
+            and not self.folder.path.joinpath("figures").is_dir()
+        ):
             return
         from ..reporting.clip_figures import draw_clip_figures
 
@@ -338,7 +340,7 @@ class StartedJob:
             self.folder,
             parts,
             self.ready,
-            clips_to_draw=self.request.drawn_clip_names,
+            clips_to_draw=self.model_run.drawn_clip_names,
             measures=measures,
             report_failure=failed,
         )
@@ -386,9 +388,10 @@ def score_in_process(started: StartedJob) -> None:
             twin = twins.get(model.name, 0)
             twins[model.name] = twin + (model.init == "random")
             counting.owner = owner = Owner.of(model)
-            of_model = ModelRun(folder, model, owner, started.request, twin=twin)
-            parts = of_model.score(
-                started.ready, started.shard, started.run, job.report, job.progress
+            run = started.model_run
+            stored = Results(folder, owner, started.shard, job.report, own_kinds=run.own_kinds)
+            parts = run.of_model(model, twin=twin).score(
+                stored, started.ready, started.run, job.report, job.progress
             )
             started.marker.add(folder, owner, parts)
 

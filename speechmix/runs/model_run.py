@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ from ..adapters.model import Model
 from ..alignment.alignment_result import without_calibration_note
 from ..errors import SpeechmixError, StorageError
 from ..files.json_files import Json, JsonObject
-from ..files.shard_assignment import Shard
 from ..files.timing import count_clip, phase
 from ..inputs.clips.clip import Clip
 from ..inputs.words.transcript_accuracy import count_word_errors, is_other_text
@@ -32,9 +32,8 @@ from ..mixing.passes.batches import clips_per_pass, prefetch_inputs, split_into_
 from .kinds.generated_texts import GENERATED, TRANSCRIPTS_KIND
 from .kinds.result_kind import ClipSnapshot, ResultItem, ResultKind
 from .progress import Progress, show_progress
-from .results.clip_result_files import Owner, Part
+from .results.clip_result_files import Part
 from .results.result_store import Key, Results
-from .results.run_folder import RunFolder
 from .results.tidy_tables import result_line
 
 if TYPE_CHECKING:
@@ -110,9 +109,23 @@ def _list_names(names: Sequence[str]) -> str:
 Report = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class RunRequest:
-    """What a run computes of every model.
+@dataclass
+class ClipOutcome:
+    """What became of one clip.
+
+    `keys` are those of its results in the store; `error` is why it, or one of the further kinds,
+    failed; `is_new` says whether something was computed now.
+    """
+
+    clip: Clip
+    keys: list[Key] = field(default_factory=list)
+    error: SpeechmixError | None = None
+    is_new: bool = False
+
+
+@dataclass
+class ModelRun:
+    """What a run computes of a model, clip by clip; workers get it before there is a model.
 
     `kinds` come in the order in which they are computed, each with its options. `drawn_clip_names`
     are the clips to draw. `twin_clips` are those that further random twins get, which only say how
@@ -128,52 +141,38 @@ class RunRequest:
     snapshots: Mapping[str, ClipSnapshot] = field(default_factory=dict)
     pairs: Mapping[str, Clip] = field(default_factory=dict)
     job: str = ""
+    _model: Model = field(init=False, repr=False)
+    _twin_index: int = field(default=0, init=False)
+    _shared: dict[str, JsonObject] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def own_kinds(self) -> frozenset[str] | None:
         """Kinds of the parts that a job may remove; None for the run itself, which may remove all."""
         return frozenset(kind.name for kind, _ in self.kinds) if self.job else None
 
+    def of_model(self, model: Model, *, twin: int) -> ModelRun:
+        """Return the run of a model; `twin` counts the random twins of the model before this one."""
+        run = copy(self)
+        run._model, run._twin_index = model, twin if model.init == "random" else 0
+        run._shared = {kind.name: {} for kind, _ in self.kinds}
+        return run
 
-@dataclass
-class ClipOutcome:
-    """What became of one clip.
-
-    `keys` are those of its results in the store; `error` is why it, or one of the further kinds,
-    failed; `is_new` says whether something was computed now.
-    """
-
-    clip: Clip
-    keys: list[Key] = field(default_factory=list)
-    error: SpeechmixError | None = None
-    is_new: bool = False
-
-
-class ModelRun:
-    """The results of one model in a run; `twin` counts the random twins of the model before this
-    one."""
-
-    def __init__(
-        self, folder: RunFolder, model: Model, owner: Owner, request: RunRequest, *, twin: int
-    ):
-        self._folder, self._model, self._owner, self._request = folder, model, owner, request
-        is_further = model.init == "random" and twin > 0
-        self._twin_index = twin if model.init == "random" else 0
-        self._few = request.twin_clips if is_further else None
-        self._drawn = frozenset() if is_further else request.drawn_clip_names
-        self._shared: dict[str, JsonObject] = {kind.name: {} for kind, _ in request.kinds}
+    @property
+    def _is_partial(self) -> bool:
+        """Whether the model is a further twin, which gets few clips."""
+        return self._twin_index > 0 and self.twin_clips is not None
 
     def score(
-        self, clips: Sequence[Clip], shard: Shard, run: Run, report: Report, progress: Progress
+        self,
+        stored: Results,
+        clips: Sequence[Clip],
+        run: Run,
+        report: Report,
+        progress: Progress,
     ) -> list[Part]:
         """Compute the results of clips; returns the part files that hold them."""
         keys_of_clip: dict[str, list[Key]] = {}
-        with (
-            Results(
-                self._folder, self._owner, shard, report, own_kinds=self._request.own_kinds
-            ) as results,
-            self._model.unchanged(),
-        ):
+        with stored as results, self._model.unchanged():
             for outcome in self.outcomes(results, clips, report, progress):
                 keys_of_clip[outcome.clip.name] = outcome.keys
                 if outcome.error is None:
@@ -186,7 +185,8 @@ class ModelRun:
 
     def selected(self, clips: Sequence[Clip]) -> list[Clip]:
         """Return those of some clips that the model has results of."""
-        return [clip for clip in clips if self._few is None or clip.name in self._few]
+        few = self.twin_clips if self._is_partial else None
+        return [clip for clip in clips if few is None or clip.name in few]
 
     def outcomes(
         self,
@@ -234,7 +234,7 @@ class ModelRun:
             return []
         keys = [
             key
-            for kind, options in self._request.kinds
+            for kind, options in self.kinds
             for key in kind.keys(self._item(kind, options, clip))
         ]
         return keys if all(key in results for key in keys) else []
@@ -242,7 +242,7 @@ class ModelRun:
     def _computed(self, results: Results, group: Sequence[Clip]) -> list[ClipOutcome]:
         """Compute all kinds of the clips that share a pass: an error of one ends that clip alone."""
         outcomes = [ClipOutcome(clip) for clip in group]
-        for kind, options in self._request.kinds:
+        for kind, options in self.kinds:
             pending = [outcome for outcome in outcomes if outcome.error is None]
             items = [
                 self._item(kind, options, pending_outcome.clip, results, pending_outcome.keys)
@@ -288,7 +288,7 @@ class ModelRun:
         transcribes = (
             model.init == "trained" and model.can_transcribe and model.prefix.task == "transcribe"
         )
-        if not transcribes or clip.name not in self._drawn:
+        if not transcribes or clip.name not in self.drawn_clip_names:
             return None
         if needs_generated_text(model, clip) and (
             generated_text := model.generated_texts.get(generated_text_key(model, clip))
@@ -319,9 +319,9 @@ class ModelRun:
             clip,
             options,
             twin_index=self._twin_index,
-            is_partial_twin=self._few is not None,
-            snapshot=self._request.snapshots.get(clip.name),
+            is_partial_twin=self._is_partial,
+            snapshot=self.snapshots.get(clip.name),
             stored=stored,
-            pair=self._request.pairs.get(clip.name),
+            pair=self.pairs.get(clip.name),
             shared=self._shared[kind.name],
         )

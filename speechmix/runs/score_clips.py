@@ -21,35 +21,187 @@ Whatever is kept says what it is made of, so a run that was stopped goes on wher
 whose clips, models or aligner have changed makes again just what depends on them. One process
 writes to a folder at a time, or one for each shard of the run: each then does the clips whose names
 are its own, and the one that ends last writes the tables (shard_merge.py).
+
+Job of a run: clips, models, result kinds and folder; whole or one shard.
+
+In: models, clips, kinds with their options. Out: part files of all results, and when the last shard is
+done the tables that are made of them. A job without a name is the run itself (`score_clips`); one with
+a name computes kinds alone, in the folder of a run or a fresh one (`compute_kinds`), and leaves what
+the run has as it is.
+
+Choose the clips that further random twins are run on.
+
+In: the clips of a run. Out: some of them, whole pairs, sentences and words
+(`evaluation.statistics.groups`) and evenly over sides, templates and controls, so that fewer clips
+answer the same question. Speakers are no reason to leave clips together: some of each are wanted.
+The first random twin of a model is run on all clips, as the trained model is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..adapters.model import Model
 from ..errors import InputError
-from ..evaluation.statistics.groups import assign_item_groups, build_item_table
+from ..evaluation.statistics.groups import (
+    SPEAKER_COLUMNS,
+    assign_groups,
+    assign_item_groups,
+    build_item_table,
+    choose_evenly,
+)
+from ..files.json_files import Json
 from ..files.shard_assignment import WHOLE, Shard
 from ..inputs.clips.clip import Clip
 from ..inputs.clips.clip_names import refuse_duplicate_names
 from ..mixing.passes.request import MixRequest
+from .clip_aligner import ClipAligner
 from .executors.executor import Executor, InProcess
+from .job_execution import StartedJob, lock_run_folder, score_in_process
 from .kinds.ablation import ABLATION_KIND
 from .kinds.generated_texts import GENERATED_TEXTS_KIND, TRANSCRIPTS_KIND
 from .kinds.map_results import CONTRIBUTIONS_KIND, MapOptions
 from .kinds.registry import KINDS, find_kind
 from .kinds.result_kind import ResultKind
+from .kinds.word_times import WORD_TIMES_KIND
 from .progress import Progress
 from .results.map_files import check_maps_dtype
-from .run_job import CLIPS_BY_LAYER, Loads, RunJob, choose_twin_clips
 from .scored_run import Run
+
+Loads = Iterable[Model | Callable[[], Model]]
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RunJob:
+    """Kinds of results that are computed of clips by models.
+
+    The clips are all of them, whatever the shard. `kinds` come in the order in which they are
+    computed, each with its options; a run's folder holds maps by one `mix_request`. `name` is that
+    of a job that computes kinds alone, "" for the run. `figures` is how many clips to draw, None
+    for all; `twin_clips` are the names of the clips that further random twins get; `group` is the
+    column that says which clips belong together. `skipped` are clips that were dropped before, with
+    reasons.
+    """
+
+    models: Loads
+    clips: Sequence[Clip]
+    out: Path
+    kinds: tuple[tuple[ResultKind, Mapping[str, Json]], ...]
+    mix_request: MixRequest
+    name: str = ""
+    aligner: Model | Callable[[], Model] | None = None
+    align_method: str = "auto"
+    figures: int | None = 0
+    twin_clips: frozenset[str] | None = None
+    group: str | None = None
+    overwrite: bool = False
+    profile: bool = False
+    skipped: Sequence[tuple[str, str]] = ()
+    progress: Progress = True
+    report: Report = print
+
+    @property
+    def model_kinds(self) -> tuple[tuple[ResultKind, Mapping[str, Json]], ...]:
+        """Kinds that are computed of each model; word times are of the clips alone."""
+        return tuple(pair for pair in self.kinds if pair[0].name != WORD_TIMES_KIND.name)
+
+    @property
+    def drawn_clips(self) -> Sequence[Clip]:
+        """Clips that are drawn: the same whatever the shard."""
+        return self.clips[: self.figures]
+
+    def with_reports(self, report: Report, progress: Progress) -> RunJob:
+        """Return the same job with other callbacks."""
+        return replace(self, report=report, progress=progress)
+
+    def description(self) -> list[object]:
+        """Return what the kinds are, for a hash of the whole job."""
+        kinds = [
+            [
+                kind.name,
+                kind.version,
+                {name: _describe_value(value) for name, value in options.items()},
+            ]
+            for kind, options in self.kinds
+        ]
+        twins = None if self.twin_clips is None else sorted(self.twin_clips)
+        names = [clip.name for clip in self.drawn_clips]
+        return [kinds, names, twins, *([self.group] if self.group else [])]
+
+    def run(
+        self,
+        shard: Shard = WHOLE,
+        score: Callable[[StartedJob], None] | None = None,
+        align: Callable[[StartedJob, ClipAligner], Mapping[str, str | None]] | None = None,
+    ) -> Run:
+        """Do the job, or one shard of it.
+
+        `score` computes the results of all models, by default in this process. `align` computes
+        word times before, and returns by clip None, or why it has none. InputError if the folder
+        holds a run with other options; StorageError if it cannot be written to. What was finished
+        is kept.
+        """
+        aligner = (
+            self.aligner if isinstance(self.aligner, Model) or not self.aligner else self.aligner()
+        )
+        started = StartedJob(self, shard, aligner)
+        for name, reason in self.skipped:
+            started.run.skip(name, reason)
+        with lock_run_folder(started.folder, shard):
+            if not self.name:
+                started.begin_run()
+                if started.is_up_to_date():
+                    return started.run
+            started.compute(score or score_in_process, align)
+        return started.run
+
+
+def _describe_value(value: Any) -> object:
+    """Return an option as the hash of a job has it."""
+    if isinstance(value, frozenset):
+        return sorted(value)
+    described = getattr(value, "described", None)
+    return described() if described else value
+
+
+CLIPS_BY_LAYER = 48  # in which ablation silences the cue layer by layer
+# Columns of a manifest by which clips are put in order, so that each kind has its part.
+_KINDS = ("control", "side", "template")
+
+
+def choose_twin_clips(clips: Sequence[Clip], most: int) -> list[Clip]:
+    """At most `most` or so of the clips that have a cue and a target, whole groups of them; in the
+    order in which they came.
+
+    Examples
+    --------
+    >>> from speechmix.inputs import bundled
+    >>> few = choose_twin_clips(bundled.clips(), 24)
+    >>> len(few), len({clip.meta["pair"] for clip in few})
+    (24, 12)
+    """
+    eligible_clips = [
+        clip for clip in clips if None not in (clip.cue_request, clip.target_request)
+    ] or list(clips)
+    if len(eligible_clips) <= most:
+        return eligible_clips
+    table = build_item_table(eligible_clips)
+    table["group"], _ = assign_groups(table.drop(columns=[*SPEAKER_COLUMNS], errors="ignore"))
+    kinds = [name for name in _KINDS if name in table]
+    groups = list(
+        dict.fromkeys((table.sort_values(kinds, kind="stable") if kinds else table)["group"])
+    )
+    count = max(round(most * len(groups) / len(eligible_clips)), 1)
+    names = set(table[table["group"].isin(choose_evenly(groups, count))]["clip"])
+    return [clip for clip in eligible_clips if clip.name in names]
 
 
 def score_clips(
-    models: Model | Iterable[Model | Callable[[], Model]],
+    models: Loads | Model | Callable[[], Model],
     clips: Sequence[Clip],
     out: str | Path,
     *,
@@ -71,15 +223,16 @@ def score_clips(
     maps: bool = False,
     maps_dtype: str | None = None,
     explain: int = 0,
-    kinds: Sequence[str] | Mapping[str, Mapping[str, object]] = (),
+    kinds: str | Sequence[str] | Mapping[str, Mapping[str, object]] = (),
     **options: Any,
 ) -> Run:
     """Score clips with models into a run folder.
 
     Parameters
     ----------
-    models : Model, or iterable of Model or of functions that load one
-        Taken one after the other, so that functions keep only one model in memory.
+    models : Model, function that loads one, or iterable of these
+        As ``functools.partial(speechmix.load, source)``. Taken one after the other, so that
+        functions keep only one model in memory.
     clips : sequence of Clip
         Clips with text but no words are aligned first.
     out : path
@@ -132,7 +285,7 @@ def score_clips(
         Of so many clips, the first, keep why trained models wrote their words
         (`speechmix.explain`), for the page; and of ten times as many where the transcript lacks the
         target.
-    kinds : sequence of str, or mapping of str to mapping
+    kinds : str, sequence of str, or mapping of str to mapping
         Further kinds of results by name (`runs.kinds.registry`), in a mapping with their options.
     **options
         Of `speechmix.mix`: stacks, targets, heads, ...
@@ -168,7 +321,7 @@ def score_clips(
     if explain:
         requested["explanations"] = find_kind("explanations").choose_options(clips, explain)
     job = RunJob(
-        [models] if isinstance(models, Model) else models,
+        _list_models(models),
         clips,
         Path(out),
         requested_kinds({**requested, **_add_default_options(kinds)}),
@@ -188,10 +341,10 @@ def score_clips(
 
 
 def compute_kinds(
-    models: Loads | Model,
+    models: Loads | Model | Callable[[], Model],
     clips: Sequence[Clip],
     out: str | Path,
-    kinds: Sequence[str] | Mapping[str, Mapping[str, object]],
+    kinds: str | Sequence[str] | Mapping[str, Mapping[str, object]],
     *,
     aligner: Model | Callable[[], Model] | None = None,
     align_method: str = "auto",
@@ -214,7 +367,7 @@ def compute_kinds(
         As for `score_clips`. The kind "words" needs no model.
     aligner, align_method
         Of `speechmix.align`; by default as the run in the folder was aligned, if there is one.
-    kinds : sequence of str, or mapping of str to mapping
+    kinds : str, sequence of str, or mapping of str to mapping
         Names of kinds (`runs.kinds.registry`), in a mapping with their options.
 
     Returns
@@ -233,7 +386,7 @@ def compute_kinds(
     if CONTRIBUTIONS_KIND.name in {kind.name for kind, _ in requested}:
         raise InputError("maps and contributions are the run itself: compute them by score_clips")
     job = RunJob(
-        [models] if isinstance(models, Model) else models,
+        _list_models(models),
         clips,
         Path(out),
         requested,
@@ -259,12 +412,41 @@ def requested_kinds(
 
 
 def _add_default_options(
-    kinds: Sequence[str] | Mapping[str, Mapping[str, object]],
+    kinds: str | Sequence[str] | Mapping[str, Mapping[str, object]],
 ) -> dict[str, Mapping[str, object]]:
-    return dict(kinds) if isinstance(kinds, Mapping) else {name: {} for name in kinds}
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    options = dict(kinds) if isinstance(kinds, Mapping) else {name: {} for name in kinds}
+    for name, of_kind in options.items():
+        if not isinstance(of_kind, Mapping):
+            raise InputError(
+                f"the options of the kind {name!r} should be a mapping, such as "
+                f"{{'option': 2}}; found {of_kind!r:.80}"
+            )
+    return options
+
+
+def _list_models(models: Loads | Model | Callable[[], Model]) -> Loads:
+    """Return models, or functions that load one; a single one in a list."""
+    if isinstance(models, Model) or callable(models):
+        return [models]
+    if isinstance(models, Sequence) and not isinstance(models, str):
+        strangers = [model for model in models if not isinstance(model, Model | Callable)]
+    else:
+        strangers = [] if isinstance(models, Iterable) and not isinstance(models, str) else [models]
+    if strangers:
+        raise InputError(
+            f"expected models, or functions that load one, found {strangers[0]!r:.80}: make one "
+            "with speechmix.load(source), or functools.partial(speechmix.load, source)"
+        )
+    return models
 
 
 def _check_clips(clips: Sequence[Clip], group: str | None) -> list[Clip]:
+    if not isinstance(clips, Iterable) or isinstance(clips, str):
+        raise InputError(
+            f"expected a list of clips, found {clips!r:.80}: read a file of clips with "
+            "speechmix.read_clips"
+        )
     strangers = [clip for clip in clips if not isinstance(clip, Clip)]
     if strangers:
         raise InputError(

@@ -12,9 +12,12 @@ from torch import nn
 from transformers.activations import ACT2FN
 
 import speechmix
-from speechmix.adapters.binding.layer_components import Norm
-from speechmix.adapters.delta_engine.change_propagator import ChangePropagator
-from speechmix.adapters.delta_engine.sublayer_changes import smooth_activations, taylor_coefficients
+from speechmix.adapters.binding.bound_layers import Norm
+from speechmix.adapters.delta_engine.change_propagator import (
+    ChangePropagator,
+    smooth_activations,
+    taylor_coefficients,
+)
 from speechmix.errors import ModelError
 from speechmix.mixing.maps.numerics import DISTANCES, find_distance
 from tests.conftest import ALL_FAMILIES, build, inputs_of, tiny

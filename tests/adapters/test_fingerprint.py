@@ -15,7 +15,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.loading.fingerprint import fingerprint
+from speechmix.adapters.loading.model_properties import fingerprint
 from speechmix.errors import ModelError
 from speechmix.inputs.bundled import models
 from tests.conftest import build
@@ -205,7 +205,7 @@ def test_large_and_odd_tensors(monkeypatch):
     module.register_buffer("empty", torch.zeros(0, 3))
     module.register_buffer("number", torch.tensor(3.0))
     whole = fingerprint(module)
-    monkeypatch.setattr("speechmix.adapters.loading.fingerprint._CHUNK_BYTES", 256)
+    monkeypatch.setattr("speechmix.adapters.loading.model_properties._CHUNK_BYTES", 256)
     assert fingerprint(module) == whole
     with torch.inference_mode():
         module.number = module.number.clone()

@@ -7,7 +7,7 @@ import torch
 import transformers
 from torch import nn
 
-from speechmix.adapters.binding.layer_components import Norm, norm_gain
+from speechmix.adapters.binding.bound_layers import Norm, norm_gain
 from speechmix.errors import ModelError
 
 

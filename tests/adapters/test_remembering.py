@@ -10,12 +10,13 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture.encoder_cache import (
+from speechmix.adapters.capture.model_use import (
+    ActivationCache,
+    LRUCache,
     extract_features,
     run_encoder,
     store_encoder_states,
 )
-from speechmix.adapters.capture.model_use import ActivationCache, LRUCache
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError
 from speechmix.inputs import bundled

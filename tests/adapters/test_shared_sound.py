@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from speechmix.adapters.capture.encoder_cache import wrap_encoder_states
+from speechmix.adapters.capture.model_use import wrap_encoder_states
 from speechmix.adapters.patching.patched_runs import share_encoder_states
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.runner import run_inputs

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from speechmix.adapters.generation.token_sequence import Tokens, first_difference
+from speechmix.adapters.generation.model_inputs import Tokens, first_difference
 from speechmix.inputs.words.spans import Span
 from speechmix.inputs.words.words_in_text import locate_words
 

@@ -18,7 +18,7 @@ import transformers
 import speechmix
 from speechmix.adapters import family_of_type
 from speechmix.adapters.binding.bound_layers import layer_modules
-from speechmix.adapters.capture.encoder_cache import run_encoder
+from speechmix.adapters.capture.model_use import run_encoder
 from speechmix.adapters.families.conformers import granite_grid
 from speechmix.adapters.model import Model
 from speechmix.extensions.tracing import family_lookup, traced_family

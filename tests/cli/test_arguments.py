@@ -12,10 +12,10 @@ from speechmix.adapters.loading.load import load
 from speechmix.adapters.loading.model_source import resolve_path_or_id
 from speechmix.errors import InputError, ModelError
 from speechmix.inputs import bundled
-from speechmix.inputs.words.word_lookup import find_word
+from speechmix.inputs.words.cue_and_target import find_word
 from speechmix.interfaces import cli
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.stored_clips import clip_row
+from speechmix.runs.results.stored_maps import clip_row
 from speechmix.runs.scored_run import Run
 
 CLIP = str(bundled.clips()[0].path)

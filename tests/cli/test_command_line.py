@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -573,3 +574,25 @@ def test_an_aligner_is_a_model_a_method_or_both(value, method, model):
         ["score", "a.wav", "--model", "m", "--out", "run", "--aligner", value]
     )
     assert (options.align, options.aligner) == (method, model)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_nobody_reads_ends_a_command_quietly(unbuffered):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "speechmix", "check", "--model", "bundled:tiny-french-ctc"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    try:
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, env=environment)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_broken_pipe_of_something_else_is_an_error(monkeypatch, capsys):
+    def fail(*_):
+        raise BrokenPipeError("to a worker")
+
+    monkeypatch.setattr("speechmix.interfaces.cli.command_line.check_options", fail)
+    assert main(["check", "--model", "bundled:tiny-french-ctc"]) == 1
+    assert "to a worker" in capsys.readouterr().err

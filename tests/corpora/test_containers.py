@@ -15,7 +15,7 @@ import pytest
 import soundfile
 
 from speechmix.errors import InputError
-from speechmix.inputs.audio.byte_ranges import file_signature, open_bytes, parse_location
+from speechmix.inputs.audio.decoding import file_signature, open_bytes, parse_location
 from speechmix.inputs.clips.clip import Clip
 from speechmix.inputs.clips.corpus_row import RejectedRow, Row
 from speechmix.inputs.clips.manifests import read_clips
@@ -293,7 +293,7 @@ def test_names_of_many_rows_are_read_without_their_sound(tmp_path, monkeypatch):
             return content
 
     monkeypatch.setattr("speechmix.extensions.corpora.tar_corpora.open_unbuffered", Counting)
-    monkeypatch.setattr("speechmix.inputs.audio.byte_ranges.open_unbuffered", Counting)
+    monkeypatch.setattr("speechmix.inputs.audio.decoding.open_unbuffered", Counting)
     assert sum(1 for _ in read_corpus(tar)) == 2_000
     assert 0 < count < 0.02 * tar.stat().st_size
 

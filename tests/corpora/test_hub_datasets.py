@@ -14,7 +14,7 @@ import soundfile
 
 from speechmix.errors import InputError
 from speechmix.extensions.listening.items import read_listening_items
-from speechmix.inputs.audio.byte_ranges import open_bytes
+from speechmix.inputs.audio.decoding import open_bytes
 from speechmix.inputs.clips.corpus_row import RejectedRow
 from speechmix.inputs.corpora.corpus_reading import read_corpus
 

@@ -16,9 +16,9 @@ from speechmix.extensions.clusters.block_worker import Attempts, BlockWorker, Pa
 from speechmix.mixing.passes.request import MixRequest
 from speechmix.runs.kinds import map_results as store
 from speechmix.runs.kinds.map_results import CONTRIBUTIONS_KIND, MapOptions
-from speechmix.runs.model_run import RunRequest
+from speechmix.runs.model_run import ModelRun
 from speechmix.runs.results.run_folder import RunFolder
-from speechmix.runs.run_job import choose_twin_clips
+from speechmix.runs.score_clips import choose_twin_clips
 from tests.conftest import build
 from tests.experiments.test_run import clip
 
@@ -38,8 +38,8 @@ def model():
 def asked(model, tmp_path):
     few = frozenset(one.name for one in choose_twin_clips(clips(), 2))
     kinds = ((CONTRIBUTIONS_KIND, {"maps": MapOptions(MixRequest())}),)
-    request = RunRequest(kinds, twin_clips=few)
-    return Pass(tmp_path / "run", lambda: model, request, (), (), tmp_path / "attempts")
+    run = ModelRun(kinds, twin_clips=few)
+    return Pass(tmp_path / "run", lambda: model, run, (), (), tmp_path / "attempts")
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_what_another_worker_kept_is_known(asked, log):
         next(worker(asked).rows("block", clips()))["keys"] == first[0]["keys"]
     )  # by the name of its block
     parts = tuple(RunFolder(asked.folder).part_files())
-    later = Pass(asked.folder, asked.load, asked.request, (), parts, asked.attempts)
+    later = Pass(asked.folder, asked.load, asked.run, (), parts, asked.attempts)
     rows = list(worker(later).rows("another block", clips()[::-1]))  # by an earlier start
     assert [row["keys"] for row in rows] == [row["keys"] for row in first[::-1]]
     assert log.read_text() == heard

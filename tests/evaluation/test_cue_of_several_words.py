@@ -25,7 +25,7 @@ from speechmix.reporting.pages.clip_card import clip_card
 from speechmix.reporting.plots import figure_style
 from speechmix.reporting.plots.clip_overview import clip_figure
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.stored_clips import read_clip_maps, read_stored_clip
+from speechmix.runs.results.stored_maps import read_clip_maps, read_stored_clip
 from speechmix.runs.score_clips import score_clips
 from tests import oracle
 from tests.conftest import trained

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 
 import pandas as pd
 import pytest
 
+import speechmix
 from speechmix.errors import AlignmentError, InputError
 from speechmix.extensions.explain.kind import ToExplain, stored_explanations
 from speechmix.inputs import bundled
@@ -421,3 +423,71 @@ def test_each_kind_is_the_same_alone_in_shards_by_workers_and_after_a_kill(name,
     assert try_once(job, tmp_path / "killed", call=count_calls(job, tmp_path / "calls") // 2)
     assert job(tmp_path / "killed").done == 2
     assert results_of(tmp_path / "killed") == expected
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ([{"seconds": 1.0}], "`compute` should return a Result, found list"),
+        (None, "`compute` should return a Result, found NoneType"),
+        (Result({"seconds": 1.0}), "the content of its Result should be a list of dicts"),
+        (Result([1.0]), "the content of its Result should be a list of dicts"),
+        (Result([{"seconds": "x"}]), r"column 'seconds' should be float64, found \['x'\]"),
+        (Result([{"seconds": 1.0, "clip": "a"}]), "by themselves; leave out clip"),
+        (Result([{"seconds": 1.0}], "text"), "vectors of a Result are bytes, found str"),
+        (Result([{"seconds": 1.0, "set": {1}}]), "as JSON is; found set"),
+    ],
+)
+def test_what_a_kind_returns_is_checked_before_it_is_stored(kind, tmp_path, result, message):
+    register_kind(ResultKind("word_lengths", lambda item: result, columns={"seconds": "float64"}))
+    with pytest.raises(TypeError, match=message):
+        compute_kinds(load_model, CLIPS[:1], tmp_path / "run", "word_lengths", **QUIET)
+    register_kind(kind)
+    compute_kinds(load_model, CLIPS[:1], tmp_path / "run", "word_lengths", **QUIET)
+    assert len(table_of(tmp_path / "run")) == len(CLIPS[0].words)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"clip": "str"}, "mine: the table has columns .* already; leave out clip"),
+        ({"db": "decibel"}, "mine: column 'db' needs a type of pandas, .* found 'decibel'"),
+    ],
+)
+def test_columns_that_no_table_can_have_are_refused(columns, message):
+    with pytest.raises(InputError, match=message):
+        ResultKind("mine", word_lengths, columns=columns)
+
+
+SOURCE = "bundled:tiny-french-ctc"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"models": SOURCE}, f"expected models, or functions .* found '{SOURCE}'.* speechmix.load"),
+        ({"models": [SOURCE]}, f"expected models, or functions .* found '{SOURCE}'"),
+        ({"models": None}, "expected models, or functions .* found None"),
+        ({"models": iter([SOURCE])}, f"expected a model, or a function .* found '{SOURCE}'"),
+        ({"models": lambda: SOURCE}, f"expected a model, or a function .* found '{SOURCE}'"),
+        ({"clips": "bundled:clips"}, "expected a list of clips, found 'bundled:clips'"),
+        ({"clips": CLIPS[0]}, "expected a list of clips, found"),
+        ({"kinds": "nothing"}, "no kind of result is called 'nothing'"),
+        ({"kinds": {"words": 3}}, "the options of the kind 'words' should be a mapping"),
+    ],
+)
+def test_what_is_no_model_clip_or_kind_is_named(tmp_path, changes, message):
+    given = {"models": load_model, "clips": CLIPS[:1], "kinds": ["transcripts"], **changes}
+    for compute in (score_clips, compute_kinds):
+        if compute is compute_kinds and "iter" in type(given["models"]).__name__:
+            continue  # it is used up
+        with pytest.raises(InputError, match=message):
+            compute(**given, out=tmp_path / compute.__name__, **QUIET)
+
+
+def test_one_function_that_loads_a_model_needs_no_list(kind, tmp_path):
+    load = partial(speechmix.load, SOURCE)
+    assert (
+        score_clips(load, CLIPS[:1], tmp_path / "a", figures=0, kinds=kind.name, **QUIET).done == 1
+    )
+    assert compute_kinds(load, CLIPS[:1], tmp_path / "b", kind.name, **QUIET).done == 1

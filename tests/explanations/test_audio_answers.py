@@ -59,15 +59,15 @@ def test_taking_away_is_the_intervention_in_sound_prompt_and_answer(name):
         ("written", "is"),
     ]
     fed = model.with_prompt("Who is it?", answer="it is")
-    view = make_view(fed, said, MixRequest())
-    view.prepare(("encoder", "decoder"))
+    view = make_view(fed, said, MixRequest(), ("encoder", "decoder"))
     inputs, place = view.prepared.inputs, why.choice("is")
     fill = model.tokenizer.convert_tokens_to_ids("e")
     tokens = [why.tokens[token] for token in why.choices[place].tokens]
     for index, source in enumerate(why.sources[:-1]):
         if source.side == "sound":
-            quiet = make_view(fed, speechmix.mute(said, source.source.index), MixRequest())
-            quiet.prepare(("encoder", "decoder"))
+            quiet = make_view(
+                fed, speechmix.mute(said, source.source.index), MixRequest(), ("encoder", "decoder")
+            )
             changed = quiet.prepared.inputs
         else:
             changed = {**inputs, "input_ids": inputs["input_ids"].clone()}

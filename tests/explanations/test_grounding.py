@@ -290,9 +290,11 @@ def test_an_audio_language_models_readings_equal_plain_runs():
 
     def feed(audio):
         view = make_view(
-            model, speechmix.Clip.from_array(audio, RATE, words=clip.words), MixRequest()
+            model,
+            speechmix.Clip.from_array(audio, RATE, words=clip.words),
+            MixRequest(),
+            ("encoder", "decoder"),
         )
-        view.prepare(("encoder", "decoder"))
         return view.prepared.inputs
 
     def log_probabilities(inputs, blanked=()):

@@ -8,8 +8,7 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.adapters.generation.decoder_prompt import prompt_ids, split_prompt
-from speechmix.adapters.generation.decoder_text import decoder_prefix
+from speechmix.adapters.generation.decoder_text import decoder_prefix, prompt_ids, split_prompt
 from speechmix.errors import InputError
 from speechmix.extensions.explain.fills import choose_fills
 from speechmix.extensions.explain.model_text import write_about_clip

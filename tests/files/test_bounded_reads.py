@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from speechmix.adapters.loading.module_construction import adapter_base
+from speechmix.adapters.loading.load import adapter_base
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.extensions.inseq.inseq_conversion import _read_inseq_json as read_inseq
 from speechmix.files import text_files as bounded_reads
@@ -24,8 +24,7 @@ from speechmix.files.text_files import (
 )
 from speechmix.files.user_tables import read_table
 from speechmix.inputs.audio.audio_source import read_audio
-from speechmix.inputs.audio.byte_ranges import open_bytes
-from speechmix.inputs.audio.decoding import header_seconds
+from speechmix.inputs.audio.decoding import header_seconds, open_bytes
 from speechmix.inputs.clips.manifests import read_clips
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.inputs.sentences.sentence import read_sentences

@@ -18,7 +18,7 @@ import soundfile
 
 from speechmix.errors import InputError, StorageError
 from speechmix.files.shard_assignment import WHOLE, Shard, shard_number
-from speechmix.inputs.audio.byte_ranges import open_bytes
+from speechmix.inputs.audio.decoding import open_bytes
 from speechmix.interfaces.cli import main
 from speechmix.runs.journal.stage_files import UNFINISHED
 from speechmix.runs.journal.stage_journal import run_stage

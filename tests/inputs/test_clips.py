@@ -13,9 +13,9 @@ import soundfile
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.files.names import safe_name
 from speechmix.inputs.clips.clip import Clip
+from speechmix.inputs.words.cue_and_target import find_word, normalize_word
 from speechmix.inputs.words.spans import Word
 from speechmix.inputs.words.word_checks import check_words
-from speechmix.inputs.words.word_lookup import find_word, normalize_word
 
 RATE = 16_000
 LIVRES = [

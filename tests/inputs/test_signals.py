@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from speechmix.inputs.audio.spectrograms import mel_spectrogram, resample
+from speechmix.inputs.audio.frame_grid import mel_spectrogram, resample
 
 RATES = [(44_100, 16_000), (48_000, 16_000), (22_050, 16_000), (8_000, 16_000), (16_000, 44_100)]
 
@@ -81,7 +81,7 @@ def test_aligning_and_drawing_compile_nothing_of_librosa():
 import sys, numpy as np, speechmix, matplotlib; matplotlib.use("Agg")
 from matplotlib.figure import Figure
 from speechmix.inputs import bundled
-from speechmix.reporting.plots.sound_panels import draw_spectrogram
+from speechmix.reporting.plots.clip_overview import draw_spectrogram
 clip = next(clip for clip in bundled.clips() if clip.text).replace(words=None)
 speechmix.align(clip, method="synthesis")
 figure = Figure()

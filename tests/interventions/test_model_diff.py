@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.capture.encoder_cache import wrap_encoder_states
+from speechmix.adapters.capture.model_use import wrap_encoder_states
 from speechmix.errors import InputError
 from speechmix.extensions.model_diff.changed_words import find_changes
 from speechmix.extensions.model_diff.diff import diff

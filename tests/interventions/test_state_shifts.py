@@ -59,8 +59,7 @@ def test_equals_transformers_by_hand(name, where):
     shifts = state_shifts(
         model, CLIP, where=where, layers=[-1, *range(len(model.stacks["encoder"]))]
     )
-    view = make_view(model, CLIP, MixRequest(units="word"))
-    view.prepare(("encoder",))
+    view = make_view(model, CLIP, MixRequest(units="word"), ("encoder",))
     words = [span for span in view.sources("encoder") if span.word is not None]
     enter, run = encoder_by_hand(model)
     with torch.no_grad():

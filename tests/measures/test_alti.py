@@ -12,7 +12,7 @@ import speechmix
 from speechmix.adapters.capture.forward_pass import Capture, use_attention
 from speechmix.inputs.words.spans import Span
 from speechmix.mixing.measures import attention_norm as alti
-from speechmix.mixing.measures.unit_positions import Units
+from speechmix.mixing.measures.measure import Units
 from tests import oracle_decompositions as oracle
 from tests.conftest import ALL_FAMILIES, build, inputs_of, maps_of, tiny
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import speechmix
-from speechmix.adapters.binding.layer_components import Norm
+from speechmix.adapters.binding.bound_layers import Norm
 from speechmix.adapters.capture.forward_pass import Capture, use_attention
 from speechmix.errors import InputError, ModelError
 from speechmix.mixing.measures.measure_functions import list_measures

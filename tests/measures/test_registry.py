@@ -9,6 +9,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+import torch
 
 import speechmix
 from speechmix.errors import InputError
@@ -27,7 +28,7 @@ from speechmix.mixing.measures.measure_functions import (
 from speechmix.mixing.passes.mix import mix
 from speechmix.mixing.passes.request import ALLOWED_VALUES, MixRequest
 from speechmix.runs.score_clips import score_clips
-from tests.conftest import build, inputs_of
+from tests.conftest import build, inputs_of, trained
 
 SPANS = [(0, 9), (9, 20), (20, 30)]
 
@@ -128,7 +129,14 @@ class TestAMeasureOfOnesOwn:
         ({}, lambda block, units, **_: None, "takes any keyword"),
         ({}, lambda block, units, *, heads, distnace: None, "no caller has the option distnace"),
         ({}, lambda block, units: None, "has no heads=: say why in no_heads"),
-        ({"scope": "block"}, lambda block, units, *, heads: None, "scope is one of"),
+        ({"scope": "block"}, lambda block, units, *, heads: None, "scope should be one of"),
+        (
+            {"residual": "none"},
+            lambda block, units, *, heads: None,
+            "residual should be one of 'in'",
+        ),
+        ({"word": "la"}, lambda block, units, *, heads: None, "word should be one of 'mean per fr"),
+        ({"cross": "no"}, lambda block, units, *, heads: None, "cross should be bool, found 'no'"),
         ({"objective": True}, lambda block, units, *, heads: None, "scope='model'"),
     ],
 )
@@ -138,6 +146,36 @@ def test_what_cannot_be_a_measure_is_refused(facts, function, message):
     with pytest.raises(InputError, match=message):
         speechmix.register_measure(**facts)(function)
     assert "mine" not in MEASURES
+
+
+@pytest.mark.parametrize("scope", ["layer", "model"])
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda scores: scores[..., :-1, :], r"found shape \("),
+        (lambda scores: scores[..., None], r"found shape \("),
+        (lambda scores: scores.numpy(), "found numpy.ndarray"),
+        (lambda scores: None, "found builtins.NoneType"),
+    ],
+)
+def test_what_a_measure_returns_is_checked(scope, change, found):
+    def of_layer(block, units):
+        return change(torch.ones(len(units.targets), len(units.sources)))
+
+    def of_model(gradient_pass, stack, units):
+        layers = len(model.stacks[stack])
+        return change(torch.ones(layers, len(units.targets), len(units.sources))), {}
+
+    facts = {"description": "what", "citation": "where", "no_heads": ": no", "scope": scope}
+    model, clip = trained("tiny-french-ctc"), bundled.clips()[0]
+    try:
+        speechmix.register_measure("mine", **facts)(of_layer if scope == "layer" else of_model)
+        with pytest.raises(
+            InputError, match=rf"mine: .* Tensor \[.*targets 2, sources 2\], {found}"
+        ):
+            mix(model, clip, measures="mine")
+    finally:
+        forget_measure("mine")
 
 
 def test_no_function_swallows_options_it_does_not_know():

@@ -26,7 +26,7 @@ from speechmix.runs.journal.stage_lines import (
     read_stage_options,
 )
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.stored_clips import read_clip_maps, read_stored_clip
+from speechmix.runs.results.stored_maps import read_clip_maps, read_stored_clip
 from speechmix.runs.score_clips import score_clips
 from speechmix.runs.scored_run import Run
 from speechmix.studies.french.dataset import read_dataset_metadata, read_examples, write_examples

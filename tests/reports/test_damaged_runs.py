@@ -3,9 +3,11 @@ what it left out."""
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -14,10 +16,12 @@ import speechmix
 from speechmix.errors import InputError, SpeechmixError
 from speechmix.files.whole_files import LOCK
 from speechmix.interfaces.cli import main
+from speechmix.reporting.pages import run_page
+from speechmix.reporting.pages.page_sections import PageSection
 from speechmix.reporting.pages.run_page import report
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.run_folder import RunFolder
-from speechmix.runs.results.stored_clips import read_clip_maps, read_stored_clip
+from speechmix.runs.results.stored_maps import read_clip_maps, read_stored_clip
 from tests.reports.synthetic_runs import synthetic_run
 
 
@@ -244,3 +248,38 @@ def test_hostile_names_are_text_in_markdown_page_tables_and_figures(tmp_path):
         lines = table.strip().splitlines()
         assert len({line.replace("\\|", "").count("|") for line in lines}) == 1
     assert pd.read_csv(folder / "layers.csv").side.str.startswith("'=").any()
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("render", "reason"),
+    [
+        (lambda content: {}["rate"], "KeyError: &#39;rate&#39;"),
+        (lambda content: [{"rate": 1}], "found dict"),
+        (lambda content: "a text", "a section returns a list of items, found the text"),
+        (lambda content: None, "TypeError"),
+        (lambda content: [Path("nothing.csv").read_text()], "FileNotFoundError"),
+    ],
+)
+def test_a_section_that_raises_is_left_out_and_recorded(folder, monkeypatch, render, reason):
+    further = [PageSection("Mine", render), PageSection("Behind", lambda content: ["It is here."])]
+    monkeypatch.setattr(run_page, "SECTIONS", further)
+    with pytest.warns(UserWarning, match="the section 'Mine' is left out: "):
+        page = report(folder, notes=["SYNTHETIC"]).read_text()
+    assert reason in page[page.index("This section is left out") :]
+    assert "It is here." in page
+    record = (folder / "page_errors.txt").read_text()
+    assert record.startswith("Mine\nTraceback")
+    monkeypatch.setattr(run_page, "SECTIONS", further[1:])
+    assert "left out" not in report(folder).read_text()
+    assert not (folder / "page_errors.txt").exists()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_full_disk_in_a_section_is_no_fault_of_the_section(folder, monkeypatch):
+    def fill(content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(run_page, "SECTIONS", [PageSection("Mine", fill)])
+    with pytest.raises(InputError, match="No space left"):
+        report(folder)

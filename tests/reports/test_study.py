@@ -33,7 +33,7 @@ from speechmix.reporting.pages.study_tables import (
 )
 from speechmix.reporting.pages.table_format import format_contribution_table
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.stored_clips import read_clip_maps, read_stored_clip
+from speechmix.runs.results.stored_maps import read_clip_maps, read_stored_clip
 from tests.reports.synthetic_runs import WHOLE_STACK_GAIN, synthetic_run
 
 

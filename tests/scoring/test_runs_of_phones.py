@@ -7,7 +7,7 @@ import speechmix
 from speechmix.inputs import bundled
 from speechmix.inputs.formats.textgrid import read_textgrid
 from speechmix.inputs.words.timed_words import Word
-from speechmix.runs.results.stored_clips import read_stored_clip
+from speechmix.runs.results.stored_maps import read_stored_clip
 from speechmix.runs.score_clips import score_clips
 
 

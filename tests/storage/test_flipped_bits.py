@@ -20,7 +20,7 @@ from speechmix.files.whole_files import DIGESTS, record_digests_in, write_json, 
 from speechmix.inputs import bundled
 from speechmix.inputs.clips.clip import Clip
 from speechmix.runs.results.open_run import open_run
-from speechmix.runs.results.stored_clips import read_clip_maps
+from speechmix.runs.results.stored_maps import read_clip_maps
 from speechmix.runs.score_clips import score_clips
 
 FLIPS_PER_FILE = 16

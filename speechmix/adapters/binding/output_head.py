@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import Tensor, nn
 
 from ...errors import ModelError
-from .layer_components import module_bias
+from .bound_layers import module_bias
 
 if TYPE_CHECKING:
     from ..model import Model

@@ -18,7 +18,7 @@ from ..capture.layer_run import first_output
 from ..capture.module_access import list_modules
 from ..model import Model
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput
-from .layer_components import Layer, ProjectionHalf
+from .bound_layers import Layer, ProjectionHalf
 
 ROUNDING_TOLERANCE = 100
 _VARIATION = 0.1

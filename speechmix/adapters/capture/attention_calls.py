@@ -34,7 +34,7 @@ from torch.overrides import TorchFunctionMode
 from transformers.cache_utils import Cache
 
 from ...errors import ModelError
-from ..binding.layer_components import AttentionModules, projection_weight
+from ..binding.bound_layers import AttentionModules, projection_weight
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput, TorchFunction
 
 

@@ -35,8 +35,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ...errors import InputError, ModelError
-from ..binding.bound_layers import Stack
-from ..binding.layer_components import AttentionModules, Layer
+from ..binding.bound_layers import AttentionModules, Layer, Stack
 from ..families.specs import AttentionSpec
 from ..model import Model
 from ..transformers_types import Config, HookArguments, HookKeywords, ModelOutput, TorchFunction

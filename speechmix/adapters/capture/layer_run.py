@@ -37,8 +37,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ...errors import ModelError
-from ..binding.bound_layers import Stack
-from ..binding.layer_components import AttentionModules, Layer, module_bias, projection_weight
+from ..binding.bound_layers import AttentionModules, Layer, Stack, module_bias, projection_weight
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput, TorchFunction
 from .attention_calls import (
     AttentionCall,

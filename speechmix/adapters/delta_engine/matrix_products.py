@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import InputError
-from ..binding.layer_components import projection_weight
+from ..binding.bound_layers import projection_weight
 from ..capture.module_access import resolve_dtype
 
 TF32 = "tf32"

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
-from ..capture.encoder_cache import extract_features
+from ..capture.model_use import extract_features
 from ..generation.emission_paths import (
     add_text_and_path,
     generate_emissions,

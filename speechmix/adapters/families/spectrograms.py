@@ -14,7 +14,7 @@ from torch import Tensor
 from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
-from ..capture.encoder_cache import extract_features
+from ..capture.model_use import extract_features
 from ..generation.model_inputs import PreparedInputs
 from ..transformers_types import Config
 from .family import Family

@@ -17,7 +17,7 @@ from torch import Tensor
 from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
-from ..capture.encoder_cache import extract_features
+from ..capture.model_use import extract_features
 from ..generation.decoder_text import check_prefix
 from ..generation.greedy_generation import add_decoder_tokens, generate_transcript
 from ..generation.model_inputs import PreparedInputs

@@ -40,9 +40,8 @@ from .decoder_text import (
     text_with_foil,
     token_text,
 )
-from .model_inputs import AudioTokens, PreparedInputs
+from .model_inputs import AudioTokens, PreparedInputs, Tokens
 from .text_tokens import generate_text
-from .token_sequence import Tokens
 
 if TYPE_CHECKING:
     import numpy as np

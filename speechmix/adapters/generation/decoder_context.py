@@ -18,7 +18,7 @@ class DecoderPrefix:
     `task` is "transcribe", or "translate" into English. `language` ("fr") is by default the clip's
     own, or the one the model detects. `timestamps` puts the text between timestamp tokens, instead
     of behind <|notimestamps|>. `hotwords` and `prompt` stand in this order behind <|startofprev|>
-    (decoder_prompt.py).
+    (decoder_text.py).
 
     Examples
     --------

@@ -16,7 +16,7 @@ import torch
 
 from ...errors import InputError
 from ..capture.device_copy import inputs_to_device
-from ..capture.encoder_cache import run_encoder
+from ..capture.model_use import run_encoder
 from ..transformers_types import Config
 from .audio_prompt import prepare_prompt, provided_answer
 from .decoder_context import GeneratedText
@@ -34,8 +34,8 @@ from .decoder_text import (
     token_behind_text,
     token_text,
 )
+from .model_inputs import Tokens
 from .text_tokens import generate_text
-from .token_sequence import Tokens
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip

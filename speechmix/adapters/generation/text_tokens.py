@@ -28,12 +28,11 @@ from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.multipart_words import refuse_multipart_word
 from ..transformers_types import Tokenizer
 from .decoder_context import GeneratedText
-from .model_inputs import PreparedInputs
-from .token_sequence import Tokens, label_unknown
+from .model_inputs import PreparedInputs, Tokens, label_unknown
 
 if TYPE_CHECKING:
     from ...inputs.sentences.sentence import Sentence
-    from ...inputs.words.word_lookup import TextWord
+    from ...inputs.words.cue_and_target import TextWord
     from ..model import Model
     from .decoder_context import GeneratedText
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ...errors import ModelError
-from ...extension import extensions
+from ...extension import load_all
 from ..transformers_types import Config, FeatureExtractor, Tokenizer
 
 
@@ -91,11 +91,10 @@ def find_checkpoint_reader(source: str | Path) -> CheckpointReader | None:
     try:
         if not path.exists():
             return None
-        for extension in extensions():
-            for reference in extension.checkpoint_readers.values():
-                reader: CheckpointReader = extension.load(reference)
-                if reader.is_recognised(path):
-                    return reader
+        for *_, reader in load_all("checkpoint_readers", CheckpointReader):
+            if reader.is_recognised(path):
+                found: CheckpointReader = reader
+                return found
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot look at {str(source)[:200]!r}: {error}") from error
     return None

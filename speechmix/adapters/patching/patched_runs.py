@@ -30,17 +30,16 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from ...errors import InputError
-from ..binding.bound_layers import Stack
-from ..binding.layer_components import AttentionModules
-from ..capture.encoder_cache import run_encoder
+from ..binding.bound_layers import AttentionModules, Stack
 from ..capture.forward_pass import arguments_by_name, use_attention
 from ..capture.layer_run import first_output, pack_like, unpack_states
+from ..capture.model_use import run_encoder
 from ..model import Model
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput
 from .patches import Patch, PatchedValues
 
 if TYPE_CHECKING:
-    from ..binding.layer_components import Layer
+    from ..binding.bound_layers import Layer
     from ..model import Model
 
 

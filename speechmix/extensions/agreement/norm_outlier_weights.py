@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ...adapters.binding.layer_components import norm_gain
+from ...adapters.binding.bound_layers import norm_gain
 from ...adapters.model import Model
 from ...errors import InputError
 

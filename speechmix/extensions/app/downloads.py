@@ -27,7 +27,7 @@ from ...reporting.pages.clip_card import clip_card, model_label
 from ...reporting.pages.html_page import render_page
 from ...reporting.plots.clip_overview import clip_figure
 from ...reporting.plots.figure_style import png_bytes
-from ...runs.results.stored_clips import Maps
+from ...runs.results.stored_maps import Maps
 from ..explain.explanation import Explanation
 
 _MAX_PAGE_BYTES = 10_000_000  # fits a mail attachment

@@ -26,7 +26,7 @@ from ...inputs.words.spans import clip_frame_count
 from ...mixing.maps.measure_registry import measure_facts, measure_names
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.passes.mix import mix_one
-from ...reporting.plots.sound_panels import sound_picture
+from ...reporting.plots.clip_overview import sound_picture
 from ..explain.explain import explain
 from ..explain.explanation import Explanation
 from ..explain.source_words import describe_missing_speech

@@ -26,7 +26,7 @@ from ...interventions.removals import SOUND_FILLS
 from ...mixing.maps.measure_registry import measure_label
 from ...mixing.maps.mixing_map import MixingMap
 from ...reporting.pages.clip_card import MAX_UNITS, encode_maps, map_forms, model_label
-from ...runs.results.stored_clips import Maps, ModelKey
+from ...runs.results.stored_maps import Maps, ModelKey
 from ..explain.explanation import Explanation
 from ..explain.page import explanation_view
 from . import clip_changes, downloads, measurements

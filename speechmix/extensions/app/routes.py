@@ -27,7 +27,7 @@ from ...inputs.clips.player import encode_flac
 from ...interventions.removals import SOUND_FILLS
 from ...mixing.maps.measure_registry import measure_facts
 from ...reporting.pages.html_page import read_template, share_colors
-from ...reporting.plots.sound_panels import sound_picture
+from ...reporting.plots.clip_overview import sound_picture
 from ..explain.page import view_file
 from . import clip_changes, downloads, measurements, model_requests, run_browser
 from .model_requests import open_text, parse_requested_clip, require_json_object

@@ -12,7 +12,7 @@ from ...inputs.words.cue_and_target import cue_words
 from ...reporting.pages.html_page import sortable_cells
 from ...reporting.pages.study_clips import MAX_LISTED_CLIPS, visible_columns
 from ...runs.results.open_run import StoredRun
-from ...runs.results.stored_clips import (
+from ...runs.results.stored_maps import (
     Maps,
     clip_row,
     read_clip_maps,

@@ -33,8 +33,7 @@ from ...files.shard_assignment import Shard
 from ...files.whole_files import UNFINISHED, write_error, write_json
 from ...inputs.clips.clip import Clip
 from ...runs.clip_aligner import AlignmentRun
-from ...runs.kinds.word_times import WORD_TIMES_KIND
-from ...runs.model_run import ClipOutcome, ModelRun, RunRequest
+from ...runs.model_run import ClipOutcome, ModelRun
 from ...runs.results.clip_result_files import Owner
 from ...runs.results.result_store import Results
 from ...runs.results.run_folder import RunFolder
@@ -125,15 +124,10 @@ class Pass:
 
     folder: Path
     load: Callable[[], Model] | None
-    request: RunRequest
+    run: ModelRun | AlignmentRun
     former: Sequence[Owner]
     part_paths: Sequence[Path]
     attempts: Path
-
-    @property
-    def is_alignment(self) -> bool:
-        """Whether word times are computed, and not results of a model."""
-        return [kind.name for kind, _ in self.request.kinds] == [WORD_TIMES_KIND.name]
 
 
 @dataclass
@@ -173,15 +167,18 @@ class BlockWorker:
     def _start(
         self, folder: RunFolder, model: Model | None
     ) -> tuple[Owner, ModelRun | AlignmentRun]:
-        if self.clip_pass.is_alignment or model is None:
-            return Owner(), AlignmentRun(model, self.clip_pass.request)
+        run = self.clip_pass.run
+        if isinstance(run, AlignmentRun):
+            return Owner(), run.of_model(model)
+        if model is None:
+            raise TypeError("results of models need a function that loads one")
         model.forget_fingerprint()
         owner, former = Owner.of(model), self.clip_pass.former
         twin = sum(
             (former_owner.name, former_owner.init) == (model.name, "random")
             for former_owner in former
         )
-        return owner, ModelRun(folder, model, owner, self.clip_pass.request, twin=twin)
+        return owner, run.of_model(model, twin=twin)
 
     def rows(self, block: str, clips: Sequence[Clip]) -> Iterator[JsonObject]:
         """Work on a block; its results are on the disk when the first row comes.

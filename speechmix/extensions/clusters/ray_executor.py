@@ -57,15 +57,13 @@ from ...files.json_files import JsonObject
 from ...files.names import refuse_duplicate_label
 from ...files.shard_assignment import Shard
 from ...inputs.clips.clip import Clip
-from ...runs.clip_aligner import ClipAligner
+from ...runs.clip_aligner import AlignmentRun, ClipAligner
 from ...runs.job_execution import StartedJob
-from ...runs.kinds.word_times import WORD_TIMES_KIND
-from ...runs.model_run import RunRequest
 from ...runs.progress import ALIGN, Progress, show_progress
 from ...runs.results.clip_result_files import Owner, Part, part_paths
 from ...runs.results.result_store import Key, Results
 from ...runs.results.run_folder import RunFolder
-from ...runs.run_job import RunJob
+from ...runs.score_clips import RunJob
 from ...runs.scored_run import Run
 from .block_worker import ROW, BlockWorker, Pass, result_row
 
@@ -112,11 +110,11 @@ class BlockExecutor(ABC):
         job, folder = started.job, started.folder
         if isinstance(job.aligner, Model) or not (clips := aligner.unaligned_clips(job.report)):
             return {}
-        request = RunRequest(((WORD_TIMES_KIND, aligner.options),), job=WORD_TIMES_KIND.name)
-        alignment = _ModelBlocks(folder, clips, started.run, job.report, request.own_kinds)
+        run = AlignmentRun(aligner.options)
+        alignment = _ModelBlocks(folder, clips, started.run, job.report, run.own_kinds)
         with self.connected(), _make_report(folder) as (resolved_folder, notes):
             parts = tuple(resolved_folder.part_files())
-            clip_pass = Pass(resolved_folder.path, job.aligner, request, (), parts, notes)
+            clip_pass = Pass(resolved_folder.path, job.aligner, run, (), parts, notes)
             self._score_model(alignment, clip_pass, job.progress, ALIGN)
         return alignment.reasons()
 
@@ -128,7 +126,7 @@ class BlockExecutor(ABC):
         trained model generated. InputError if a model is no function that loads one; SpeechmixError
         if a worker cannot load a model or write to the folder.
         """
-        job, folder, request = started.job, started.folder, started.request
+        job, folder, run = started.job, started.folder, started.model_run
         labels: dict[str, str] = {}
         owners: list[Owner] = []
         with self.connected(), _make_report(folder) as (resolved_folder, notes):
@@ -142,13 +140,13 @@ class BlockExecutor(ABC):
                 clip_pass = Pass(
                     resolved_folder.path,
                     load,
-                    request,
+                    run,
                     tuple(owners),
                     tuple(resolved_folder.part_files()),
                     notes / str(len(owners)),
                 )
                 of_model = _ModelBlocks(
-                    folder, started.ready, started.run, job.report, request.own_kinds
+                    folder, started.ready, started.run, job.report, run.own_kinds
                 )
                 self._score_model(of_model, clip_pass, job.progress)
                 if of_model.owner is not None:

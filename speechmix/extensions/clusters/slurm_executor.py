@@ -27,7 +27,7 @@ from ...runs.executors.local_workers import (
     run_pickled_job,
 )
 from ...runs.results.run_folder import RunFolder
-from ...runs.run_job import RunJob
+from ...runs.score_clips import RunJob
 from ...runs.scored_run import Run
 from ...runs.shard_merge import drop_repeated_reasons
 

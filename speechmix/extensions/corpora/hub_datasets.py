@@ -8,7 +8,7 @@ where in its file they are. The paper's annotated set (hosein-m/french_homophone
 Read rows of local Arrow and Parquet data sets without loading recordings.
 
 In: Arrow files that `datasets` wrote (save_to_disk), or Parquet files. Out: `StoredRow` rows: their
-other columns, and the place of the recording in the file (`speechmix.inputs.audio.byte_ranges`).
+other columns, and the place of the recording in the file (`speechmix.inputs.audio.decoding`).
 
 Read rows of the French homophone data set of Mohebbi et al. (2023).
 """
@@ -30,7 +30,7 @@ from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.parquet_files import readable_parquet
 from ...files.user_tables import RowError
-from ...inputs.audio.byte_ranges import ByteRange, ParquetCell, parse_location
+from ...inputs.audio.decoding import ByteRange, ParquetCell, parse_location
 from ...inputs.clips.corpus_row import (
     Origin,
     RejectedRow,
@@ -41,8 +41,8 @@ from ...inputs.clips.corpus_row import (
     row_name,
 )
 from ...inputs.corpora.corpus_source import CorpusSource
+from ...inputs.words.cue_and_target import normalize_word
 from ...inputs.words.timed_words import Word
-from ...inputs.words.word_lookup import normalize_word
 from .columns import Features, find_audio_and_text_columns
 
 # What the published determiners say of their noun, in the form in which words are compared (l, not

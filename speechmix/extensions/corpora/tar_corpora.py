@@ -36,7 +36,7 @@ from ...errors import InputError, MissingExtraError
 from ...files.json_files import JsonObject
 from ...files.text_files import bounded_lines
 from ...files.user_tables import MAX_CELL_CHARACTERS, Cells, RowError
-from ...inputs.audio.byte_ranges import ByteRange, open_bytes, open_unbuffered
+from ...inputs.audio.decoding import ByteRange, open_bytes, open_unbuffered
 from ...inputs.clips.corpus_row import Origin, RejectedRow, Row, row_name
 from ...inputs.clips.manifests import TEXT_COLUMNS, row_from_cells
 from ...inputs.corpora.corpus_source import CorpusSource

@@ -21,16 +21,15 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from ...adapters.generation.token_sequence import written_label
+from ...adapters.generation.model_inputs import written_label
 from ...errors import InputError, MissingExtraError
 from ...evaluation.statistics.groups import SPEAKER_COLUMNS, build_item_table
-from ...inputs.audio.spectrograms import track_formants
+from ...inputs.audio.frame_grid import track_formants
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
-from ...inputs.words.cue_and_target import cue_text, cue_words
+from ...inputs.words.cue_and_target import cue_text, cue_words, normalize_word
 from ...inputs.words.phone_labels import articulatory_features, phone_class
 from ...inputs.words.unit_tiers import PHONE, unit_owners
-from ...inputs.words.word_lookup import normalize_word
 
 Item: TypeAlias = Clip | Sentence
 WORD, ROLES = "word", ("cue", "target")

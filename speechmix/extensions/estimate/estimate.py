@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ...adapters.binding.bound_layers import Stack
-from ...adapters.binding.layer_components import projection_weight
+from ...adapters.binding.bound_layers import Stack, projection_weight
 from ...adapters.capture.model_use import MAX_FEATURE_BYTES, MAX_STATE_BYTES
 from ...adapters.delta_engine.matrix_products import MAX_STORED_BYTES
 from ...adapters.model import Model

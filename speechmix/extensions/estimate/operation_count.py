@@ -52,25 +52,24 @@ from ...adapters.loading.checkpoints import (
     split_processor,
     transformers_class,
 )
+from ...adapters.loading.load import adapter_base
 from ...adapters.loading.model_source import (
     check_model_reference,
     is_pipeline,
     resolve_path_or_id,
     unwrap_module,
 )
-from ...adapters.loading.module_construction import adapter_base
 from ...adapters.model import Model
 from ...adapters.transformers_types import Config, HookArguments, HookKeywords
 from ...errors import InputError, ModelError
 from ...mixing.measures.measure import Measure, check_defined
 from ...mixing.measures.measure_functions import find_measure
-from ...mixing.measures.mixing_strength import choose_strength_measure
-from ...mixing.passes.batches import pair_batch_bytes
+from ...mixing.measures.value_zeroing import choose_strength_measure
+from ...mixing.passes.batches import inference_context, pair_batch_bytes, resolve_state_dtype
 from ...mixing.passes.forward_pass import score_block
-from ...mixing.passes.item_view import View, resolve_stacks
-from ...mixing.passes.precision import inference_context, resolve_state_dtype
+from ...mixing.passes.item_view import View
 from ...mixing.passes.request import MixRequest
-from ...mixing.passes.view_kinds import make_view
+from ...mixing.passes.view_kinds import make_view, resolve_stacks
 
 
 class OperationCounter(TorchDispatchMode):
@@ -340,11 +339,10 @@ def count_operations(
         {"measures": list(measures), "stacks": stacks, "spans": spans, "targets": target_rows}
     )
     requested_measures = [find_measure(name) for name in request.measures]
-    view = make_view(model, inputs, request)
-    stack_names = resolve_stacks(model, [view], request)
+    stack_names = resolve_stacks(model, [inputs], request)
     for measure, name in itertools.product(requested_measures, stack_names):
         check_defined(measure, model.stacks[name])
-    view.prepare(stack_names)
+    view = make_view(model, inputs, request, stack_names)
     meta_inputs = {name: tensor.to("meta") for name, tensor in view.prepared.inputs.items()}
     layer_measures = [measure for measure in requested_measures if measure.scope == "layer"]
     layer_measures += (

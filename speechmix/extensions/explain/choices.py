@@ -28,7 +28,7 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from ...adapters.generation.decoder_text import token_behind_text
-from ...adapters.generation.token_sequence import first_difference
+from ...adapters.generation.model_inputs import first_difference
 from ...adapters.transformers_types import ModelOutput
 from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
@@ -219,8 +219,9 @@ def write_label(
 ) -> Writing:
     """The label that a classifier gives an item, or the one that is asked about (by its name, or
     its number from 0)."""
-    view = make_view(model, item, MixRequest(units="word" if model.hears else "token"))
-    view.prepare(tuple(model.stacks))
+    view = make_view(
+        model, item, MixRequest(units="word" if model.hears else "token"), tuple(model.stacks)
+    )
     stack = model.capabilities.input_stack
     spans = tuple(view.sources(stack))
     if by_token and not model.hears:

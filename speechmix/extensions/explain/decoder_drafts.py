@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from ...adapters.generation.decoder_prompt import split_prompt
-from ...adapters.generation.decoder_text import decoding_options, first_timestamp_id
+from ...adapters.generation.decoder_text import decoding_options, first_timestamp_id, split_prompt
 from ...adapters.generation.emission_paths import best_ctc_path
 from ...errors import InputError
 from ...inputs.words.transcript_accuracy import normalize_transcript

@@ -25,7 +25,7 @@ from ...inputs.clips.segments import SegmentOption
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.timed_words import Word
 from ...mixing.maps.measure_registry import MEASURE_FACTS, measure_facts
-from ...mixing.passes.requested_spans import segment_item
+from ...mixing.passes.item_view import segment_item
 from ..lens.lens import lens as read_lens
 from .attribution import (
     LOG_PROBABILITY,

@@ -23,9 +23,8 @@ from ...adapters.generation.audio_prompt import find_prompt_words
 from ...adapters.generation.decoder_context import GeneratedText
 from ...adapters.generation.decoder_text import decoder_tokens
 from ...adapters.generation.emission_paths import feed_path
-from ...adapters.generation.model_inputs import PreparedInputs
+from ...adapters.generation.model_inputs import PreparedInputs, Tokens
 from ...adapters.generation.text_tokens import MASK, encode_sentence, generate_text
-from ...adapters.generation.token_sequence import Tokens
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
@@ -67,8 +66,7 @@ def write_answer(model: Model, clip: Clip, *, text: str | None, by_token: bool) 
     """
     answer_text = model.prompt.answer if text is None else text
     prompted_model = model.with_prompt(model.prompt.text, answer=answer_text)
-    view = make_view(prompted_model, clip, MixRequest(units="word"))
-    view.prepare(("encoder", "decoder"))
+    view = make_view(prompted_model, clip, MixRequest(units="word"), ("encoder", "decoder"))
     prepared, spans = view.prepared, tuple(view.sources("encoder"))
     audio_segment = prepared.audio_tokens
     if audio_segment is None or audio_segment.answer_position is None:
@@ -136,8 +134,7 @@ def write_about_clip(model: Model, clip: Clip, *, text: str | None, by_token: bo
     require_head(model)
     if model.output_kind == "audio tokens":
         return write_answer(model, clip, text=text, by_token=by_token)
-    view = make_view(model, clip, MixRequest(units="word"))
-    view.prepare(("encoder",))
+    view = make_view(model, clip, MixRequest(units="word"), ("encoder",))
     prepared, spans = view.prepared, tuple(view.sources("encoder"))
     audio_sources = words_as_sources(spans, [word.text for word in clip.words or ()])
     times = {span.word: (span.onset, span.offset, span.times) for span in spans}
@@ -234,8 +231,7 @@ def _read_sources(
 
 def _translate(model: Model, sentence: Sentence, text: str | None, *, by_token: bool) -> Writing:
     explained_sentence = sentence if text is None else sentence.replace(translation=text)
-    view = make_view(model, explained_sentence, MixRequest(units="token"))
-    view.prepare(tuple(model.stacks))
+    view = make_view(model, explained_sentence, MixRequest(units="token"), tuple(model.stacks))
     prepared = view.prepared
     tokens = prepared.decoder_tokens
     read = _read_sources(view, explained_sentence, "encoder", by_token=by_token)
@@ -255,8 +251,7 @@ def _translate(model: Model, sentence: Sentence, text: str | None, *, by_token: 
 def _continue_text(
     model: Model, sentence: Sentence, text: str | None, *, by_token: bool, max_tokens: int
 ) -> Writing:
-    view = make_view(model, sentence, MixRequest(units="token"))
-    view.prepare(tuple(model.stacks))
+    view = make_view(model, sentence, MixRequest(units="token"), tuple(model.stacks))
     prompt = view.prepared.inputs["input_ids"][0].tolist()
     if text is None:
         ids, ended = _generate_continuation(model, prompt, max_tokens)
@@ -313,8 +308,7 @@ def _generate_continuation(
 def _fill_masks(model: Model, sentence: Sentence, text: str | None, *, by_token: bool) -> Writing:
     if MASK not in sentence.text:
         sentence = replace_target_by_mask(sentence)[0].replace(foil=sentence.foil)
-    view = make_view(model, sentence, MixRequest(units="token"))
-    view.prepare(tuple(model.stacks))
+    view = make_view(model, sentence, MixRequest(units="token"), tuple(model.stacks))
     prepared = view.prepared
     mask_positions = [
         p for p, id_ in enumerate(prepared.text_tokens.ids) if id_ == model.tokenizer.mask_token_id

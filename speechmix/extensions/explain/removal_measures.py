@@ -55,11 +55,12 @@ def score_by_removal(
         count, margins, **{name: options[name] for name in function.takes if name in options}
     )
     values, errors = result if isinstance(result, tuple) else (result, None)
-    if len(values) != count:
+    values = np.asarray(values)
+    if values.shape[:1] != (count,):
         raise InputError(
-            f"{measure}: expected a value for each of {count} sources, found {len(values)}"
+            f"{measure}: expected a value for each of {count} sources, found shape {values.shape}"
         )
-    return RemovalScores(np.asarray(values), errors)
+    return RemovalScores(values, errors)
 
 
 def score_words_by_removal(

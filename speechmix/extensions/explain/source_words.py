@@ -33,7 +33,7 @@ from ...inputs.words.transcript_accuracy import (
     character_error_rate,
     normalize_transcript,
 )
-from ...mixing.passes.requested_spans import segment_item
+from ...mixing.passes.item_view import segment_item
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

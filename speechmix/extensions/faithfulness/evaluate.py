@@ -27,7 +27,7 @@ import pandas as pd
 from ...errors import InputError, SpeechmixError
 from ...evaluation.statistics.groups import assign_item_groups, build_item_table, describe_groups
 from ...interventions.decision import Decision
-from ...mixing.passes.requested_spans import segment_item
+from ...mixing.passes.item_view import segment_item
 from .item_evaluation import ItemEvaluation
 from .item_rows import ItemResult
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS, group_means

@@ -29,7 +29,7 @@ import pandas as pd
 from ...errors import InputError
 from ...evaluation.statistics.intervals import CORRELATION_BOUNDS, mean_interval
 from ...interventions.decision import Decision
-from ...mixing.passes.requested_spans import segment_item
+from ...mixing.passes.item_view import segment_item
 from ..explain.removal_measures import score_words_by_removal
 from ..logit_decompositions.input_attribution import input_attributions
 from .output_scores import is_removal_measure

@@ -38,10 +38,10 @@ from ...inputs.clips.clip import Clip
 from ...interventions.removals import SOUND, TEXT_IDS, Removal, change_inputs
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.maps.numerics import find_distance, normalize_rows
+from ...mixing.passes.batches import resolve_state_dtype
 from ...mixing.passes.forward_pass import map_provenance
 from ...mixing.passes.item_view import Item
 from ...mixing.passes.mix import mix_one
-from ...mixing.passes.precision import resolve_state_dtype
 from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import make_view
 from ..occlusion.input_ablation import SIDE_VERBS, possible_fills
@@ -114,13 +114,11 @@ def state_shifts(
     """
     side, stack = model.capabilities.sides[0], model.capabilities.input_stack
     request = MixRequest(units="word", layers=None if layers is None else tuple(layers))
-    view = make_view(model, item, request)
-    if isinstance(view.item, Clip) and not view.item.words:
+    if model.hears and isinstance(item, Clip) and not item.words:
         raise InputError(
-            f"{view.item.name} has no words with times: give words=, or align it with "
-            "speechmix.align"
+            f"{item.name} has no words with times: give words=, or align it with speechmix.align"
         )
-    view.prepare((stack,))
+    view = make_view(model, item, request, (stack,))
     layer_indices = _resolve_layers(len(model.stacks[stack]), layers, stack)
     words = [span for span in view.sources(stack) if span.word is not None]
     fills = shift_fills(model)

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...adapters.binding.layer_components import projection_weight
+from ...adapters.binding.bound_layers import projection_weight
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.layer_run import Block, first_output
 from ...errors import InputError
@@ -41,12 +41,11 @@ from ...mixing.measures.measure import mixing_between_layers
 from ...mixing.measures.objectives import one_position_advice
 
 if TYPE_CHECKING:
-    from ...adapters.binding.bound_layers import Stack
-    from ...adapters.binding.layer_components import AttentionModules
+    from ...adapters.binding.bound_layers import AttentionModules, Stack
     from ...adapters.capture.attention_calls import AttentionCall
     from ...adapters.model import Model
     from ...mixing.measures.gradient_pass import GradientPass, SharedPasses
-    from ...mixing.measures.unit_positions import Units
+    from ...mixing.measures.measure import Units
 
 
 # A_bar [Q, K] by stack and layer.

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ...adapters.binding.bound_layers import Stack
     from ...adapters.capture.layer_run import Block
     from ...adapters.model import Model
-    from ...mixing.measures.unit_positions import Units
+    from ...mixing.measures.measure import Units
 
 
 def attribute_by_rescale_rule(

@@ -25,9 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters.capture.device_copy import inputs_to_device
-from ...adapters.capture.encoder_cache import run_encoder, wrap_encoder_states
-from ...adapters.generation.decoder_prompt import split_prompt
-from ...adapters.generation.decoder_text import first_timestamp_id
+from ...adapters.capture.model_use import run_encoder, wrap_encoder_states
+from ...adapters.generation.decoder_text import first_timestamp_id, split_prompt
 from ...adapters.transformers_types import HookArguments
 from ...alignment.whisper_attention import choose_heads, find_loud_frames, named_heads, place_rows
 from ...errors import InputError, ModelError

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from ...adapters.capture.device_copy import inputs_to_device
-from ...adapters.generation.decoder_prompt import prompt_ids
 from ...adapters.generation.decoder_text import (
     TIMESTAMP_STEP,
     decoder_prefix,
     first_timestamp_id,
     language_ids,
+    prompt_ids,
 )
 from ...adapters.generation.greedy_generation import MAX_TRANSCRIPT_TOKENS, generate_greedily
 from ...errors import InputError

@@ -396,8 +396,12 @@ def prepare_item(
     if objective is not None or getattr(item, "target", None) is not None:
         decision = Decision.prepare(model, item, objective=objective)
         return decision.prepared, decision
-    view = make_view(model, item, MixRequest(units="frame" if model.hears else "token"))
-    view.prepare(model.capabilities.prepared_stacks)
+    view = make_view(
+        model,
+        item,
+        MixRequest(units="frame" if model.hears else "token"),
+        model.capabilities.prepared_stacks,
+    )
     return view.prepared, None
 
 

@@ -14,19 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...adapters.binding.bound_layers import Stack
-from ...adapters.binding.layer_components import Norm
+from ...adapters.binding.bound_layers import Norm, Stack
 from ...adapters.binding.output_head import head_projection, output_head
 from ...adapters.capture.device_copy import to_host
-from ...adapters.capture.encoder_cache import reuse_encoder_states
 from ...adapters.capture.forward_pass import Capture
+from ...adapters.capture.model_use import reuse_encoder_states
 from ...adapters.model import Model
 from ...errors import InputError, ModelError
 from ...files.json_files import JsonObject
 from ...mixing.maps.logit_contributions import LogitTerms
-from ...mixing.measures.measure import mixing_between_layers
+from ...mixing.measures.measure import Units, mixing_between_layers
 from ...mixing.measures.token_objectives import Objective, token_logits
-from ...mixing.measures.unit_positions import Units
 from ...mixing.passes.item_view import View
 from ...mixing.passes.request import MixRequest
 from .logit_decomposition import LogitDecomposition

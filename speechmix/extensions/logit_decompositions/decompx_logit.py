@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...adapters.binding.layer_components import Norm, module_bias, projection_weight
+from ...adapters.binding.bound_layers import Norm, module_bias, projection_weight
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.layer_run import Block
 from ...adapters.model import Model
@@ -44,8 +44,7 @@ from .logit_decomposition import source_membership
 from .sums_of_logits import logit_weights
 
 if TYPE_CHECKING:
-    from ...adapters.binding.bound_layers import Stack
-    from ...adapters.binding.layer_components import FeedForwardModules
+    from ...adapters.binding.bound_layers import FeedForwardModules, Stack
 
 _CHUNK_FLOATS = 2**23  # of the feed-forwards' inner vectors held at once
 _VALUE_TOLERANCE = 1e-3  # of the largest value: rounding in half precision is less

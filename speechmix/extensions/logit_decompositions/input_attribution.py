@@ -31,13 +31,12 @@ from ...mixing.maps.map_files import map_folders
 from ...mixing.maps.map_set import Maps
 from ...mixing.maps.measure_registry import measure_facts
 from ...mixing.maps.mixing_map import MixingMap
-from ...mixing.measures.measure import BlockReader
+from ...mixing.measures.measure import BlockReader, Units
 from ...mixing.measures.measure_functions import find_measure
 from ...mixing.measures.token_objectives import Objective
-from ...mixing.measures.unit_positions import Units
+from ...mixing.passes.batches import resolve_state_dtype
 from ...mixing.passes.forward_pass import compute_maps, mix_objectives
 from ...mixing.passes.item_view import Item, View
-from ...mixing.passes.precision import resolve_state_dtype
 from ...mixing.passes.request import MixRequest, ObjectiveOption
 from .logit_contributions import (
     check_splits_logits,

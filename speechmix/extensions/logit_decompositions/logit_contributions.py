@@ -29,9 +29,9 @@ from ...mixing.measures.measure import Measure
 from ...mixing.measures.measure_functions import find_measure
 from ...mixing.measures.objectives import one_position_advice, resolve_objective
 from ...mixing.measures.token_objectives import Objective
+from ...mixing.passes.batches import inference_context, resolve_state_dtype
 from ...mixing.passes.forward_pass import map_provenance
 from ...mixing.passes.item_view import Item, View
-from ...mixing.passes.precision import inference_context, resolve_state_dtype
 from ...mixing.passes.request import MixRequest, ObjectiveOption
 from ...mixing.passes.view_kinds import make_view, mask_target
 from . import logit_measures  # noqa: F401  (registers the package's own)
@@ -128,8 +128,7 @@ def logit_contributions(
     check_splits_logits(model, measure)
     requested_objectives: list[Any] = objective if isinstance(objective, list) else [objective]
     item, requested_objectives = mask_target(model, item, requested_objectives)
-    view = make_view(model, item, request)
-    view.prepare(tuple(model.stacks))
+    view = make_view(model, item, request, tuple(model.stacks))
     objectives = [logit_objective(option, model, view, measure) for option in requested_objectives]
     dtype = resolve_state_dtype(model, request)
     provenance = contributions_provenance(model, view, request, dtype, configured_measure)

@@ -28,14 +28,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ...adapters.binding.bound_layers import Stack
-from ...adapters.binding.layer_components import Norm
+from ...adapters.binding.bound_layers import Norm, Stack
 from ...adapters.capture.layer_run import Block
 from ...errors import InputError
 from ...inputs.words.spans import Span
 from ...mixing.measures.attention_norm import alti
+from ...mixing.measures.measure import Units
 from ...mixing.measures.measure_functions import find_measure
-from ...mixing.measures.unit_positions import Units
 from ...mixing.passes.batches import pair_batch_bytes
 from ...mixing.passes.forward_pass import score_block
 from ...mixing.passes.item_view import View

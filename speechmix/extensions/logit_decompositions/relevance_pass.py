@@ -39,7 +39,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 
-from ...adapters.binding.layer_components import ProjectionHalf, module_bias, norm_gain
+from ...adapters.binding.bound_layers import ProjectionHalf, module_bias, norm_gain
 from ...adapters.capture.attention_calls import read_multi_head
 from ...adapters.transformers_types import HookArguments, HookKeywords, TorchFunction
 from ...errors import InputError

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ...adapters.binding.layer_components import AttentionModules
+from ...adapters.binding.bound_layers import AttentionModules
 from ...adapters.capture.attention_calls import SOFTMAX_FUNCTIONS
 from ...adapters.capture.forward_pass import arguments_by_name, use_attention
 from ...adapters.generation.emission_paths import best_ctc_path

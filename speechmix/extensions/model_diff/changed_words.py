@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ...adapters.capture.device_copy import inputs_to_device
-from ...adapters.capture.encoder_cache import run_encoder, wrap_encoder_states
+from ...adapters.capture.model_use import run_encoder, wrap_encoder_states
 from ...adapters.generation.greedy_generation import list_logits_processors, transcribe
 from ...adapters.generation.text_tokens import generate_text
 from ...adapters.transformers_types import ModelOutput

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters.capture.device_copy import inputs_to_device
-from ...adapters.capture.encoder_cache import run_encoder, wrap_encoder_states
 from ...adapters.capture.forward_pass import arguments_by_name
 from ...adapters.capture.layer_run import first_output
+from ...adapters.capture.model_use import run_encoder, wrap_encoder_states
 from .weight_exchange import copy_weights, exchange_weights, list_head_weights
 
 if TYPE_CHECKING:

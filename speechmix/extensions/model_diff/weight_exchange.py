@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from ...errors import InputError
 
 if TYPE_CHECKING:
-    from ...adapters.binding.bound_layers import Stack
-    from ...adapters.binding.layer_components import AttentionModules
+    from ...adapters.binding.bound_layers import AttentionModules, Stack
     from ...adapters.model import Model
 
 INPUT, NORM, OUTPUT = "input", "final norm", "output"

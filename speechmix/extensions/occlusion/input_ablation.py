@@ -14,7 +14,7 @@ from ...interventions.removals import SOUND, SOUND_FILLS, TOKEN_FILLS, Removal, 
 from ...interventions.runner import run_interventions
 from ...interventions.value_knock_out import build_decision_map, label_row
 from ...mixing.maps.decision_map import DecisionMap
-from ...mixing.passes.requested_spans import segment_item
+from ...mixing.passes.item_view import segment_item
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

@@ -50,7 +50,7 @@ from ...interventions.removals import SOUND, Removal
 from ...interventions.runner import InterventionCache
 from ...interventions.value_knock_out import build_decision_map, label_row
 from ...mixing.maps.decision_map import DecisionMap
-from ...mixing.passes.requested_spans import segment_item
+from ...mixing.passes.item_view import segment_item
 from .input_ablation import build_word_removals, list_fills, list_sides, side_stack
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...runs.executors.executor import Executor
 from ...runs.results.run_folder import RunFolder, RunState
-from ...runs.run_job import Loads
-from ...runs.score_clips import compute_kinds
+from ...runs.score_clips import Loads, compute_kinds
 from ...runs.shard_merge import list_job_parts, read_job_clips
 from .fits import ProbeSettings
 from .kind import STATES_KIND, stored_states

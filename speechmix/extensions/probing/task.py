@@ -42,7 +42,12 @@ from ...evaluation.statistics.groups import (
 )
 from ...inputs.sentences.sentence import Sentence
 from ...mixing.passes.request import MixRequest
-from ...mixing.passes.view_kinds import is_masked_model, make_view, replace_target_by_mask
+from ...mixing.passes.view_kinds import (
+    feeds_decoder,
+    is_masked_model,
+    make_view,
+    replace_target_by_mask,
+)
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -123,18 +128,18 @@ def read_item_states(
     """
     if mask and isinstance(item, Sentence) and is_masked_model(model):
         item = replace_target_by_mask(item)[0]
-    view = make_view(model, item, MixRequest(rounding=rounding))
+    request = MixRequest(rounding=rounding)
     model_stacks = [name for name in stacks_with_states(model) if stacks is None or name in stacks]
     stack_names = [
         name
         for name in model_stacks
-        if name == model.capabilities.input_stack or view.has_decoder_input
+        if name == model.capabilities.input_stack or feeds_decoder(model, item, request)
     ]
     if not stack_names:
         raise InputError(
             f"{model.name} has states of its own in {stacks_with_states(model)}; asked for {stacks}"
         )
-    view.prepare(tuple(stack_names))
+    view = make_view(model, item, request, tuple(stack_names))
     indices_by_key: dict[tuple[str, Position], list[int]] = {}
     missing_reasons: dict[tuple[str, Position], str] = {}
     for stack in stack_names:

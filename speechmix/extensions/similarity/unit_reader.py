@@ -22,7 +22,7 @@ from ...evaluation.statistics.groups import (
     content_key,
     describe_groups,
 )
-from ...inputs.audio.spectrograms import mel_spectrogram
+from ...inputs.audio.frame_grid import mel_spectrogram
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.phone_labels import articulatory_features

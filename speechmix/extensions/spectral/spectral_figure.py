@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from ...errors import InputError
-from ...inputs.audio.spectrograms import track_formants
+from ...inputs.audio.frame_grid import track_formants
+from ...reporting.plots.clip_overview import draw_spectrogram
 from ...reporting.plots.figure_style import (
     CELL_COLOR,
     LABEL_SIZE,
@@ -19,7 +20,6 @@ from ...reporting.plots.figure_style import (
     wrap_text,
 )
 from ...reporting.plots.map_cells import DIFFERENCE_COLORS
-from ...reporting.plots.sound_panels import draw_spectrogram
 
 if TYPE_CHECKING:
     from .spectral_explanation import SpectralExplanation

@@ -30,8 +30,7 @@ from ...files.shard_assignment import Shard
 from ...inputs.clips.clip import Clip
 from ...runs.executors.executor import Executor
 from ...runs.results.run_folder import SPEECH_ABLATION, RunFolder, RunState
-from ...runs.run_job import Loads
-from ...runs.score_clips import compute_kinds
+from ...runs.score_clips import Loads, compute_kinds
 from ...runs.shard_merge import read_job_clips
 from .kind import MEANS, clip_groups
 from .speech_ablation import summarize_speech_ablation

@@ -28,11 +28,11 @@ from ...errors import InputError, SpeechmixError
 from ...evaluation.statistics.groups import assign_item_groups, build_item_table
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
+from ...inputs.words.cue_and_target import TextWord
 from ...inputs.words.spans import Span
 from ...inputs.words.timed_words import Word
-from ...inputs.words.word_lookup import TextWord
 from ...mixing.passes.request import AUDIO_UNITS, MixRequest
-from ...mixing.passes.view_kinds import make_view
+from ...mixing.passes.view_kinds import feeds_decoder, make_view
 
 if TYPE_CHECKING:
     from ...mixing.passes.item_view import Item, View
@@ -110,9 +110,9 @@ def states(
         raise InputError(f"level should be one of {', '.join(AUDIO_UNITS)}, found {level!r}")
     units = level or ("frame" if model.hears else "token")
     window = (0.0, math.inf) if units == "frame" else None  # a state of each frame, padding too
-    view = make_view(model, item, MixRequest(units=units, window=window))
-    names = _choose_stacks(model, item, view, stacks, level)
-    view.prepare(tuple(names))
+    request = MixRequest(units=units, window=window)
+    names = _choose_stacks(model, item, request, stacks, level)
+    view = make_view(model, item, request, tuple(names))
     spans = {name: _level_spans(view, name, level) for name in names}
 
     def to_array(stack: str, entry: Tensor) -> np.ndarray:  # [1, T, D]
@@ -126,7 +126,7 @@ def states(
 
 
 def _choose_stacks(
-    model: Model, item: Item, view: View, stacks: Sequence[str] | None, level: str | None
+    model: Model, item: Item, request: MixRequest, stacks: Sequence[str] | None, level: str | None
 ) -> list[str]:
     """Return the requested stacks that the item feeds and that have units of the level."""
     with_states = stacks_with_states(model)
@@ -139,7 +139,8 @@ def _choose_stacks(
     names = [
         name
         for name in with_states
-        if (stacks is None or name in stacks) and (name == input_stack or view.has_decoder_input)
+        if (stacks is None or name in stacks)
+        and (name == input_stack or feeds_decoder(model, item, request))
     ]
     if not names:
         raise InputError(f"the decoder of {model.name} is fed no text by {item!r:.80}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...adapters.capture.device_copy import inputs_to_device
-from ...adapters.capture.encoder_cache import run_encoder
+from ...adapters.capture.model_use import run_encoder
 from ...adapters.generation.decoder_text import decoder_tokens, require_transcription
 from ...errors import InputError
 from ...inputs.clips.clip import Clip

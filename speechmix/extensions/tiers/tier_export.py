@@ -23,7 +23,7 @@ from ...mixing.maps.score_tiers import (
     write_tier_file,
 )
 from ...runs.results.open_run import open_run
-from ...runs.results.stored_clips import clip_row, find_audio, read_provenance
+from ...runs.results.stored_maps import clip_row, find_audio, read_provenance
 
 
 def _target_index(words: Sequence[Word], target: str | int, clip: str) -> int | None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ...adapters.families.specs import checkpoint_class
 from ...adapters.loading.checkpoints import NO_CUSTOM_CODE, transformers_class
-from ...adapters.loading.module_construction import build_random_module
+from ...adapters.loading.load import build_random_module
 from ...adapters.transformers_types import Config, PretrainedModule
 from ...errors import ModelError
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from ...adapters.binding.bound_layers import bind_stack, layer_modules
 from ...adapters.binding.self_check import self_check
-from ...adapters.capture.encoder_cache import extract_features
 from ...adapters.capture.forward_pass import Capture
+from ...adapters.capture.model_use import extract_features
 from ...adapters.families.family import Family
 from ...adapters.families.specs import StackSpec
 from ...adapters.generation.audio_prompt import prepare_with_prompt

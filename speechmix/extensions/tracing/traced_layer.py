@@ -21,7 +21,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from ...adapters.binding.layer_components import module_bias, projection_weight
+from ...adapters.binding.bound_layers import module_bias, projection_weight
 from ...errors import ModelError
 from .recording import ModuleCall, Recording, TracedValue
 

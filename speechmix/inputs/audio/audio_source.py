@@ -29,17 +29,17 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.timing import phase
-from .byte_ranges import containing_file, file_signature
 from .decoding import (
     MAX_AUDIO_SECONDS,
     average_channels,
     check_length,
     check_recording_rate,
+    containing_file,
     decode_audio,
+    file_signature,
     header_seconds,
 )
-from .frame_grid import Seconds
-from .spectrograms import resample
+from .frame_grid import Seconds, resample
 
 
 def to_mono(samples: np.ndarray, source_rate: int, *, sample_rate: int, where: str) -> np.ndarray:
@@ -107,7 +107,7 @@ def _float32(samples: np.ndarray, where: str) -> np.ndarray:
 
 def check_audio_path(path: str | PathLike[str]) -> Path:
     """Return `path` if it is a file, or names a place in one
-    (`speechmix.inputs.audio.byte_ranges`); nothing is read.
+    (`speechmix.inputs.audio.decoding`); nothing is read.
 
     InputError if there is no such file, or it is a folder.
     """
@@ -194,7 +194,7 @@ def cache_recording(
     """Store fingerprint and length of a recording that was read before.
 
     They hold as long as the file has this signature
-    (`speechmix.inputs.audio.byte_ranges.file_signature`), so that a resumed run of many clips reads
+    (`speechmix.inputs.audio.decoding.file_signature`), so that a resumed run of many clips reads
     no recording of which nothing is missing. Times of change cannot be set by hand.
     """
     _recording_cache[os.fspath(path), _to_strings(signature)] = fingerprint, seconds

@@ -44,9 +44,18 @@ from ...files.cache_keys import digest
 from ...files.json_files import JsonObject
 from ...files.names import safe_name
 from ..audio.audio_source import AudioFile, AudioInMemory, Recording, check_audio_path, to_mono
-from ..audio.byte_ranges import parse_location
+from ..audio.decoding import parse_location
 from ..audio.frame_grid import Seconds
-from ..words.cue_and_target import Cue, CueRequest, RoleRequests, Roles, cue_text, cue_words
+from ..words.cue_and_target import (
+    Cue,
+    CueRequest,
+    RoleRequests,
+    Roles,
+    WordRequest,
+    cue_text,
+    cue_words,
+    describe_word,
+)
 from ..words.multipart_words import (
     join_words,
     list_parts,
@@ -54,8 +63,8 @@ from ..words.multipart_words import (
     resolve_words_and_roles,
 )
 from ..words.phone_labels import check_alphabet, convert_to_ipa
-from ..words.text_normalization import normalize_text
 from ..words.timed_words import Word
+from ..words.transcript_accuracy import normalize_text
 from ..words.unit_tiers import (
     PHONE,
     Tiers,
@@ -73,7 +82,6 @@ from ..words.word_checks import (
     unit_indices,
     warn_left_out,
 )
-from ..words.word_lookup import WordRequest, describe_word
 from ..words.words_in_text import WORDS_IN_TEXT_REVISION, locate_words
 
 SEGMENTS = "segments"  # how words came to be that are segments of the sound (`segment_clip`)

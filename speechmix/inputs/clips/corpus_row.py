@@ -28,9 +28,9 @@ from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.names import Names, safe_name
 from ...files.user_tables import RowError
-from ..audio.byte_ranges import ByteRange, open_bytes, parse_location
-from ..words.text_normalization import normalize_text
+from ..audio.decoding import ByteRange, open_bytes, parse_location
 from ..words.timed_words import Word
+from ..words.transcript_accuracy import normalize_text
 from ..words.unit_tiers import Tiers
 
 _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -60,7 +60,7 @@ class Row:
 
     The name is unique in the corpus and safe in a file name; the text is in NFC, "" in a manifest
     without one. The sound is a `path` relative to `root` (or a place in a larger file,
-    `speechmix.inputs.audio.byte_ranges`), or `audio`: encoded bytes of a data set that is streamed.
+    `speechmix.inputs.audio.decoding`), or `audio`: encoded bytes of a data set that is streamed.
     `words` and `tiers` are those that the corpus brings, and `alignment` is the kind of file they
     come from. `pairs` hold cue and target (indices into `words`, or word requests without words);
     `requests` hold what a manifest says of cue, target and foil, be it one of them alone.

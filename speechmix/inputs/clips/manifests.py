@@ -25,7 +25,7 @@ from pathlib import Path
 from ...errors import InputError
 from ...files.json_files import JsonObject
 from ...files.user_tables import Cells, RowError, column_key, read_table, table_columns
-from ..audio.byte_ranges import ByteRange, parse_location
+from ..audio.decoding import ByteRange, parse_location
 from ..bundled import manifest_path
 from ..corpora.corpus_source import CorpusSource
 from ..words.multipart_words import resolve_words_and_roles

@@ -241,7 +241,7 @@ def _read_rows(
     source: CorpusSource, *, allow_outside: bool, sentences: bool
 ) -> Iterator[Row | RejectedRow]:
     """Rows as the kind of corpus has them, their names not yet told apart."""
-    for _, open_corpus in sorted(load_with_places("corpora"), key=lambda pair: pair[0]):
+    for _, open_corpus in sorted(load_with_places("corpora", Callable), key=lambda pair: pair[0]):
         rows: Iterator[Row | RejectedRow] | None = open_corpus(
             source, sentences=sentences, allow_outside=allow_outside
         )

@@ -17,8 +17,8 @@ from dataclasses import replace
 
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
-from ..words.text_normalization import is_written_without_blanks, join_labels, normalize_text
 from ..words.timed_words import Word
+from ..words.transcript_accuracy import is_written_without_blanks, join_labels, normalize_text
 
 LABEL_KEYS, START_KEYS, END_KEYS = (
     ("word", "text", "label"),

@@ -29,10 +29,17 @@ from ...files.json_files import JsonObject
 from ...files.user_tables import Cells, RowError, column_key, read_table
 from ..clips.corpus_row import is_missing_number
 from ..corpora.corpus_source import CorpusSource
-from ..words.cue_and_target import Cue, CueRequest, RoleRequests, cue_words
+from ..words.cue_and_target import (
+    MARKER_PATTERN,
+    Cue,
+    CueRequest,
+    RoleRequests,
+    TextWord,
+    WordRequest,
+    cue_words,
+)
 from ..words.multipart_words import resolve_words_and_roles
-from ..words.text_normalization import normalize_text
-from ..words.word_lookup import MARKER_PATTERN, TextWord, WordRequest
+from ..words.transcript_accuracy import normalize_text
 
 TEXT_PARTS = ("text", "pair", "translation")
 

@@ -16,14 +16,13 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...errors import InputError
-from .cue_and_target import RoleRequests, Roles, find_cue, find_cue_and_target
+from .cue_and_target import RoleRequests, Roles, find_cue, find_cue_and_target, normalize_word
 from .cue_and_target import cue_words as list_cue_words
-from .text_normalization import is_noise_label, join_labels
 from .timed_words import Word
-from .word_lookup import normalize_word
+from .transcript_accuracy import is_noise_label, join_labels
 
 if TYPE_CHECKING:
-    from .word_lookup import TextWord
+    from .cue_and_target import TextWord
 
 AnyWord = TypeVar("AnyWord", Word, "TextWord")
 

@@ -7,7 +7,7 @@ the padding behind the clip can be spans of their own.
 
 A span is positions with a label: one range, or several where a word is in pieces (*ne ... pas*).
 `mixing.passes.view_kinds` says which spans are the rows and which the columns of each stack's map;
-`mixing.measures.unit_positions` are those same spans without labels, pooled positions on the device, as a measure
+`mixing.measures.measure` are those same spans without labels, pooled positions on the device, as a measure
 needs them.
 """
 

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from ...errors import InputError
 from ..audio.frame_grid import Seconds
+from .cue_and_target import describe_word
 from .spans import Span
 from .timed_words import Word
 from .word_checks import ROUNDING_TOLERANCE, WordLike, check_words, keep_units
-from .word_lookup import describe_word
 
 PHONE, SYLLABLE = "phone", "syllable"
 TIER_UNITS = (PHONE, SYLLABLE)

@@ -22,9 +22,9 @@ from itertools import pairwise
 
 from ...errors import InputError
 from ..audio.frame_grid import Seconds
-from .text_normalization import is_noise_label, normalize_text
+from .cue_and_target import describe_word
 from .timed_words import Word
-from .word_lookup import describe_word
+from .transcript_accuracy import is_noise_label, normalize_text
 
 # Overlaps up to this long come from times that were rounded to milliseconds; they are trimmed.
 ROUNDING_TOLERANCE: Seconds = 0.001

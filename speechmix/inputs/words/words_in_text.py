@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from ...errors import InputError
 from .multipart_words import join_words, list_parts, refuse_multipart_word
-from .text_normalization import is_noise_label, is_written_without_blanks
 from .timed_words import Word
+from .transcript_accuracy import is_noise_label, is_written_without_blanks
 
 Characters = tuple[int, int]
 

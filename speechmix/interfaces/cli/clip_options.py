@@ -324,7 +324,7 @@ def _read_collection(
 def _read_run_clips(folder: str, skipped: SkippedItems) -> list[Clip]:
     """Read the clips of a run with their word times; record those whose audio is not found."""
     from ...runs.results.open_run import open_run
-    from ...runs.results.stored_clips import read_clip_maps, read_stored_clip
+    from ...runs.results.stored_maps import read_clip_maps, read_stored_clip
 
     run = open_run(folder)
     clips = []

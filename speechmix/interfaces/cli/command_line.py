@@ -9,19 +9,20 @@ group. A command that no group names is listed at the end.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
-from ...errors import SpeechmixError
-from ...extension import extensions
+from ...errors import ExtensionError, SpeechmixError
+from ...extension import describe_error, extensions
 from ...files.whole_files import write_advice
 from .command_parser import CommandParser, HelpFormatter, check_options
 from .stage_names import join_stage_name
@@ -70,22 +71,40 @@ def _format_groups(help_texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status: 0 success, 1 failure, 2 wrong usage."""
+    """Run a command and return its exit status: 0 success, 1 failure, 2 wrong usage.
+
+    It is 141, as of a command that SIGPIPE ended, if what reads the output has ended: `| head`.
+    """
     try:
         with plain_warnings(), _interrupt_on_sigterm():
-            options = create_parser().parse_args(arguments)
-            check_options(options)
-            status: int = options.command(options)
-            return status
+            try:
+                options = create_parser().parse_args(arguments)
+                check_options(options)
+                status: int = options.command(options)
+                return status
+            finally:
+                sys.stdout.flush()
     except SpeechmixError as error:
         print(f"speechmix: {error}", file=sys.stderr)
         return 1
     except OSError as error:  # a file that cannot be written, a pipe that was closed
+        if isinstance(error, BrokenPipeError) and _drop_unread_output():
+            return 141
         print(f"speechmix: {error}: {write_advice(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("speechmix: stopped; the same command continues from here", file=sys.stderr)
         return 130
+
+
+def _drop_unread_output() -> bool:
+    """Say whether nobody reads standard output any more; what is still written to it is then lost."""
+    try:
+        print(flush=True)  # without a buffer, a flush alone does not try to write
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 @contextmanager
@@ -153,14 +172,11 @@ def create_parser() -> argparse.ArgumentParser:
     for extension in extensions():
         for module_name in dict.fromkeys(module for module, _, _ in extension.commands.values()):
             try:
-                add_commands = extension.load(f"{module_name}:add_commands")
+                extension.load(f"{module_name}:add_commands", "commands", Callable)(commands)
             except Exception as error:  # somebody else's module raises what it likes
-                warnings.warn(
-                    f"commands of the extension {extension.package} are left out: {error}",
-                    stacklevel=2,
-                )
-                continue
-            add_commands(commands)
+                names_it = isinstance(error, ExtensionError)
+                where = "" if names_it else f"commands of the extension {extension.package}: "
+                warnings.warn(f"left out: {where}{describe_error(error)}", stacklevel=2)
     list_by_group(parser, commands)
     return parser
 

@@ -41,8 +41,8 @@ class MeasureFacts:
         true of "logit" and "removal".
     at_one_position : bool
         True if what it explains must be read at one position of the output. Always true of "logit".
-    word : str
-        How a word of several frames counts: "as a whole", "mean per frame" (pair of positions), ...
+    word : {"mean per frame", "as a whole", "drawn for each unit"}
+        How a word of several frames counts: "mean per frame" is one of pairs of positions.
     length_exponent : mapping of str to float
         By distance ("" for any): b in the share n^b that a word of n frames gets, other things
         being equal. Empty: not known.
@@ -84,7 +84,7 @@ class MeasureFacts:
     scope: Literal["layer", "model", "logit", "removal"] = "layer"
     objective: bool = False
     at_one_position: bool = False
-    word: str = "mean per frame"
+    word: Literal["mean per frame", "as a whole", "drawn for each unit"] = "mean per frame"
     length_exponent: Mapping[str, float] = field(default_factory=dict)
     residual: Literal["in", "out", "share"] = "in"
     residual_size: bool = False

@@ -15,7 +15,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from ...adapters.capture.layer_run import Block
-    from .unit_positions import Units
+    from .measure import Units
 
 
 def attention(block: Block, units: Units, *, heads: str = "mean") -> Tensor:

@@ -43,14 +43,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...adapters.binding.layer_components import Norm
+from ...adapters.binding.bound_layers import Norm
 from ...errors import InputError
 from ..maps.measure_registry import RATIO_MEASURES, measure_facts
 from .measure import check_defined
 
 if TYPE_CHECKING:
     from ...adapters.capture.layer_run import Block
-    from .unit_positions import Ranges, Units
+    from .measure import Ranges, Units
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from ...adapters.capture.layer_run import Block
-    from .unit_positions import Units
+    from .measure import Units
 
 # Heads that are even but for rounding are even.
 _EVEN = 1e-6

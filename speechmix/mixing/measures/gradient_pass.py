@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters.capture.device_copy import to_host
-from ...adapters.capture.encoder_cache import wrap_encoder_states
 from ...adapters.capture.layer_run import pack_like, unpack_states
+from ...adapters.capture.model_use import wrap_encoder_states
 from ...adapters.transformers_types import HookArguments, HookKeywords
 from ...errors import InputError
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import InputError
-from ...extension import import_measures
+from ...extension import check_declaration, import_measures
 from ..maps.measure_registry import (
     MEASURE_FACTS,
     RATIO_FACTS,
@@ -203,6 +203,7 @@ def _add_implied_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _validate_measure(measure: Measure) -> None:
     name = measure.name
+    check_declaration(measure, MeasureFacts, str(name))
     is_taken = (name in MEASURE_FACTS or name in RATIO_FACTS) and name not in custom_identities(
         [name]
     )
@@ -210,8 +211,6 @@ def _validate_measure(measure: Measure) -> None:
         raise InputError(
             f"a custom measure needs a name of its own, of letters, digits and _; found {name!r}"
         )
-    if measure.scope not in OPTIONS:
-        raise InputError(f"{name}: scope is one of {tuple(OPTIONS)}, found {measure.scope!r}")
     if measure.objective and measure.scope == "layer":
         raise InputError(
             f"{name}: a measure of an objective differentiates the whole model: scope='model'"

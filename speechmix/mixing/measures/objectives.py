@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ...adapters.generation.decoder_text import text_with_foil, token_behind_text
 from ...adapters.generation.greedy_generation import transcribe
-from ...adapters.generation.token_sequence import first_difference
+from ...adapters.generation.model_inputs import first_difference
 from ...errors import InputError, ModelError
 from ...inputs.clips.clip import Clip
 from ...inputs.words.multipart_words import join_words, refuse_multipart_word
@@ -40,8 +40,7 @@ from .token_objectives import (
 )
 
 if TYPE_CHECKING:
-    from ...adapters.generation.model_inputs import PreparedInputs
-    from ...adapters.generation.token_sequence import Tokens
+    from ...adapters.generation.model_inputs import PreparedInputs, Tokens
     from ...adapters.model import Model
     from ...adapters.transformers_types import ModelOutput
     from ...inputs.sentences.sentence import Sentence

@@ -17,7 +17,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from ...adapters.capture.layer_run import Block
-    from .unit_positions import Units
+    from .measure import Units
 
 
 def random_baseline(block: Block, units: Units, *, heads: str = "mean", seed: int = 0) -> Tensor:

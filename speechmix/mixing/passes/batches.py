@@ -7,31 +7,36 @@ Audio is read while the model is at work: a thread decodes the files of the clip
 
 In: clips, or whatever else `speechmix.mix` takes. Out: the same, in the same order. Nothing is
 handed over: `read_audio` caches the few files read last, where the samples of a clip are found.
+
+In which precision a model runs and measures compute.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from ...adapters.binding.layer_components import projection_weight
-from ...adapters.capture.encoder_cache import extract_features
+from ...adapters.binding.bound_layers import projection_weight
+from ...adapters.capture.forward_pass import use_attention
+from ...adapters.capture.model_use import extract_features
+from ...adapters.capture.module_access import resolve_dtype
+from ...adapters.model import Model
 from ...adapters.transformers_types import Inputs
 from ...errors import InputError, SpeechmixError
 from ...files.timing import phase
 from ...inputs.clips.clip import Clip
+from .request import MixRequest
 
 if TYPE_CHECKING:
     from ...adapters.capture.layer_run import Block
-    from ...adapters.model import Model
-
 
 Item = TypeVar("Item")
 
@@ -145,7 +150,7 @@ def prefetch_inputs(
     makes the model's features.
 
     Set `count` to the number that share a forward pass. Within `Model.unchanged` the features are
-    found by whoever needs them next (`adapters.capture.encoder_cache.extract_features`); outside it
+    found by whoever needs them next (`adapters.capture.model_use.extract_features`); outside it
     only the sound is read. Items that are no clips pass through, and a clip that cannot be read is
     no error here. Texts are not tokenised in the thread: tokenizers are not safe for threads.
     """
@@ -226,3 +231,32 @@ def pair_batch_size(block: Block, max_bytes: int) -> int:
 def row_batch_size(block: Block) -> int:
     """Target positions whose attention weights are held at once."""
     return max(64, ATTENTION_FLOATS // (block.stack.heads * block.n_sources))
+
+
+def resolve_state_dtype(model: Model, request: MixRequest) -> torch.dtype:
+    """Precision of the states: float32 or better by default, because scores are small differences
+    of states, which half precision rounds away."""
+    if request.dtype is None:
+        return model.state_dtype
+    dtype = resolve_dtype(request.dtype)
+    if dtype.itemsize < 4:
+        warnings.warn(
+            f"scores are computed on {dtype} states: expect relative errors of tens of percent, and "
+            "small scores to be noise; measures='value_zeroing:product_dtype=bfloat16' is as fast "
+            "and keeps errors below 1 %",
+            stacklevel=4,
+        )
+    return dtype
+
+
+@contextmanager
+def inference_context(model: Model, dtype: torch.dtype) -> Iterator[None]:
+    """Run a model unchanged while the block lasts: its own weights in this precision, no gradients,
+    no random number taken from the caller."""
+    with (
+        torch.inference_mode(False),  # a caller's, in which nothing could be differentiated
+        model.in_use(dtype),
+        torch.no_grad(),
+        use_attention(model.module, model.readable_attention),
+    ):
+        yield

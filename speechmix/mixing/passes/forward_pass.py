@@ -35,131 +35,39 @@ import torch
 from torch import Tensor
 
 from ...adapters.capture.device_copy import inputs_to_device, to_host
-from ...adapters.capture.encoder_cache import store_encoder_states
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.layer_run import Block
+from ...adapters.capture.model_use import store_encoder_states
 from ...adapters.delta_engine.matrix_products import MatrixProduct, resolve_product_dtype
 from ...adapters.generation.emission_paths import select_encoder_inputs
 from ...adapters.model import Model
 from ...errors import InputError
 from ...files.cache_keys import versions
-from ...files.json_files import Json, JsonObject
+from ...files.json_files import JsonObject
 from ...files.timing import phase
 from ...inputs.words.spans import Span
 from ..maps.map_files import LayerWriter, map_path, reopen_map, write_and_reopen
 from ..maps.map_set import Maps
 from ..maps.mixing_map import MixingMap
 from ..measures.gradient_pass import GradientPass
-from ..measures.measure import Measure, check_defined, mixing_between_layers
+from ..measures.measure import Measure, Units, check_defined, mixing_between_layers
 from ..measures.measure_functions import find_measure
-from ..measures.mixing_strength import choose_strength_measure
 from ..measures.objectives import resolve_objective
-from ..measures.unit_positions import Units
-from .batches import pad_batch, pair_batch_bytes, pair_batch_size, row_batch_size, split_into_groups
-from .item_view import Item, View, describe_unheard_text, resolve_layers, resolve_stacks
-from .precision import inference_context, resolve_state_dtype
+from ..measures.value_zeroing import choose_strength_measure
+from .batches import (
+    inference_context,
+    pad_batch,
+    pair_batch_bytes,
+    pair_batch_size,
+    resolve_state_dtype,
+    row_batch_size,
+    split_into_groups,
+)
+from .item_view import Item, View, decides_at_frame, describe_unheard_text, resolve_layers
 from .request import MixRequest, ObjectiveOption
-from .view_kinds import make_view
+from .view_kinds import make_view, resolve_stacks
 
 Key = tuple[str, str]  # measure and stack
-
-
-class ScoresByLayer:
-    """Layers' scores of one clip: kept on the device until the pass is over, or written to files at
-    once.
-
-    As a context manager, it removes what is unfinished when the block ends. `scores` (by measure
-    and stack) are those kept on the device, where `strengths` [W_t] (by stack) stay in any case.
-    """
-
-    def __init__(self, layers: Mapping[str, Sequence[int]], folder: Path | None):
-        self._layers, self._folder = layers, folder
-        self.scores: dict[Key, list[Tensor]] = defaultdict(list)
-        self.strengths: dict[str, list[Tensor]] = defaultdict(list)
-        self._writers: dict[Key, LayerWriter] = {}
-
-    def append(
-        self, stack: str, by_measure: Mapping[str, Tensor], strength: Tensor | None = None
-    ) -> None:
-        """Take in one layer's scores, and its mixing strength [W_t]."""
-        if strength is not None:
-            self.strengths[stack].append(strength)
-        if self._folder is None:
-            for measure, scores in by_measure.items():
-                self.scores[measure, stack].append(scores)
-            return
-        for measure, array in zip(by_measure, to_host([*by_measure.values()]), strict=True):
-            key = measure, stack
-            if key not in self._writers:
-                self._writers[key] = LayerWriter(
-                    map_path(self._folder, key), len(self._layers[stack])
-                )
-            self._writers[key].append(array)
-
-    def finish_file(self, key: Key, make_map: Callable[[np.ndarray], MixingMap]) -> MixingMap:
-        """Finish the file of a map."""
-        writer = self._writers[key]
-        return reopen_map(writer.close(make_map(writer.scores())))
-
-    def __enter__(self) -> ScoresByLayer:
-        return self
-
-    def __exit__(
-        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for writer in self._writers.values():
-            writer.discard()
-
-
-class HostScores:
-    """What was collected of one clip, on the host: makes the map of a measure and stack.
-    `strengths` are [L, W_t] by stack."""
-
-    def __init__(
-        self,
-        collection: ScoresByLayer,
-        scores: Mapping[Key, np.ndarray],
-        strengths: Mapping[str, np.ndarray],
-    ):
-        self._collection, self._scores, self.strengths = collection, scores, strengths
-
-    def __call__(self, key: Key, make_map: Callable[[np.ndarray], MixingMap]) -> MixingMap:
-        return (
-            make_map(self._scores[key])
-            if key in self._scores
-            else self._collection.finish_file(key, make_map)
-        )
-
-
-def copy_scores_to_host(collections: Sequence[ScoresByLayer]) -> list[HostScores]:
-    """Bring the scores of all clips of a pass to the host, together."""
-    stacked_scores = [
-        {
-            **{key: torch.stack(layers) for key, layers in collection.scores.items()},
-            **_stack_strengths(collection),
-        }
-        for collection in collections
-    ]
-    arrays = iter(
-        to_host([tensor for collection in stacked_scores for tensor in collection.values()])
-    )
-    host_scores = []
-    for collection, tensors in zip(collections, stacked_scores, strict=True):
-        host_arrays = dict(zip(tensors, arrays, strict=False))
-        scores = {key: host_arrays[key] for key in collection.scores}
-        host_scores.append(
-            HostScores(
-                collection,
-                scores,
-                {stack: host_arrays["", stack] for stack in collection.strengths},
-            )
-        )
-    return host_scores
-
-
-def _stack_strengths(collection: ScoresByLayer) -> dict[Key, Tensor]:
-    """Mixing strengths [L, W_t] under keys that no measure has."""
-    return {("", stack): torch.stack(layers) for stack, layers in collection.strengths.items()}
 
 
 # Fields of a map behind its scores: targets, sources, measure, stack, layers, provenance, strength.
@@ -168,36 +76,94 @@ MapLabels = tuple[
 ]
 
 
-def make_maps(
-    view: View,
-    host_scores: HostScores,
-    provenance: JsonObject,
-    layers: Mapping[str, tuple[int, ...]],
-    measures: Sequence[Measure],
-    device: torch.device,
-) -> dict[tuple[str, str], MixingMap]:
-    """Maps of the collected scores, with what is only known now: the position that predicts the
-    deciding token."""
-    tokens = view.prepared.tokens
-    if tokens is not None and tokens.deciding_index is not None:
-        provenance["deciding_position"] = tokens.deciding_index - 1
-    if view.prepared.deciding_frame is not None:
-        provenance["deciding_frame"] = view.prepared.deciding_frame
-    maps = {}
-    for measure in measures:
-        measure_provenance = {**provenance, **_option_provenance(measure, device)}
-        for stack, stack_layers in layers.items():
-            strength = host_scores.strengths[stack]
-            labels = (
-                *view.labels(stack),
-                measure.name,
-                stack,
-                stack_layers,
-                dict(measure_provenance),
-                strength,
-            )
-            maps[measure.name, stack] = host_scores((measure.name, stack), _map_maker(labels))
-    return maps
+class ItemScores:
+    """One item on its way through the pass: its view, its units, and the scores of its layers.
+
+    Scores stay on the device until the pass is over, or are written to files of `folder` at once;
+    strengths stay there in any case. As a context manager, it removes what is unfinished when the
+    block ends. `units` are by stack, `provenance` is that of every map.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        layers: Mapping[str, tuple[int, ...]],
+        provenance: JsonObject,
+        folder: Path | None = None,
+    ):
+        self.view, self.layers, self.provenance, self.folder = view, layers, provenance, folder
+        self.units: dict[str, Units] = {}
+        self._layer_scores: dict[Key, list[Tensor]] = defaultdict(list)  # strengths: ("", stack)
+        self._writers: dict[Key, LayerWriter] = {}
+        self._arrays: dict[Key, np.ndarray] = {}  # on the host [L, ...]
+
+    def block_units(self, block: Block) -> Units:
+        """Return the units of a block's stack, made when its first block is seen."""
+        stack = block.stack.name
+        if stack not in self.units:
+            self.units[stack] = self.view.units(block)
+        return self.units[stack]
+
+    def append(
+        self, stack: str, by_measure: Mapping[str, Tensor], strength: Tensor | None = None
+    ) -> None:
+        """Take in one layer's scores, and its mixing strength [W_t]."""
+        if strength is not None:
+            self._layer_scores["", stack].append(strength)
+        if self.folder is None:
+            for measure, scores in by_measure.items():
+                self._layer_scores[measure, stack].append(scores)
+            return
+        for measure, array in zip(by_measure, to_host([*by_measure.values()]), strict=True):
+            key = measure, stack
+            if key not in self._writers:
+                path = map_path(self.folder, key)
+                self._writers[key] = LayerWriter(path, len(self.layers[stack]))
+            self._writers[key].append(array)
+
+    @staticmethod
+    def copy_to_host(items: Sequence[ItemScores]) -> None:
+        """Bring the scores of all items of a pass to the host, together."""
+        keys = [(item, key) for item in items for key in item._layer_scores]
+        arrays = to_host([torch.stack(item._layer_scores.pop(key)) for item, key in keys])
+        for (item, key), array in zip(keys, arrays, strict=True):
+            item._arrays[key] = array
+
+    def strength(self, stack: str) -> np.ndarray | None:
+        """Return the mixing strengths [L, W_t] of a stack on the host, if they were computed."""
+        return self._arrays.get(("", stack))
+
+    def maps(self, measures: Sequence[Measure], device: torch.device) -> dict[Key, MixingMap]:
+        """Return the maps of the scores on the host, with what is only known now: the position
+        that predicts the deciding token."""
+        prepared = self.view.prepared
+        if prepared.tokens is not None and prepared.tokens.deciding_index is not None:
+            self.provenance["deciding_position"] = prepared.tokens.deciding_index - 1
+        if prepared.deciding_frame is not None:
+            self.provenance["deciding_frame"] = prepared.deciding_frame
+        maps = {}
+        for measure in measures:
+            provenance = {**self.provenance, **_option_provenance(measure, device)}
+            for stack, layers in self.layers.items():
+                spans, strength = self.view.labels(stack), self.strength(stack)
+                labels = (*spans, measure.name, stack, layers, dict(provenance), strength)
+                maps[measure.name, stack] = self._finished((measure.name, stack), labels)
+        return maps
+
+    def _finished(self, key: Key, labels: MapLabels) -> MixingMap:
+        if key in self._arrays:
+            return check_finite_map(MixingMap(self._arrays[key], *labels))
+        writer = self._writers[key]
+        return reopen_map(writer.close(check_finite_map(MixingMap(writer.scores(), *labels))))
+
+    def __enter__(self) -> ItemScores:
+        return self
+
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for writer in self._writers.values():
+            writer.discard()
 
 
 def _option_provenance(measure: Measure, device: torch.device) -> JsonObject:
@@ -210,10 +176,6 @@ def _option_provenance(measure: Measure, device: torch.device) -> JsonObject:
         product_dtype = resolve_product_dtype(str(product_name), device)
         provenance["product_dtype"] = str(product_dtype).removeprefix("torch.")
     return provenance
-
-
-def _map_maker(labels: MapLabels) -> Callable[[np.ndarray], MixingMap]:
-    return lambda scores: check_finite_map(MixingMap(scores, *labels))
 
 
 def check_finite_map(mixing_map: MixingMap) -> MixingMap:
@@ -281,87 +243,72 @@ def compute_maps(
     The observer that `make_observer` makes for a single item is called with the same blocks.
     """
     item_folders = list(itertools.islice(folders, len(items)))
-    views = [make_view(model, item, request) for item in items]
-    layers = resolve_layers(model, resolve_stacks(model, views, request), request)
+    layers = resolve_layers(model, resolve_stacks(model, items, request), request)
     measures = [find_measure(name) for name in request.measures]
     for measure, stack in itertools.product(measures, layers):
         check_defined(measure, model.stacks[stack])
-    for view in views:
-        view.prepare(
-            model.capabilities.prepared_stacks
-            if view.decides_at_frame or any(measure.objective for measure in measures)
-            else tuple(layers)
-        )
-    item_units: list[dict[str, Units]] = [{} for _ in views]
+    reads_output = any(measure.objective for measure in measures)
     layer_measures = [measure for measure in measures if measure.scope == "layer"]
     strength_measure = choose_strength_measure(measures)
     strength_measures = [strength_measure] if any(not each.objective for each in measures) else []
     engine = str(strength_measure.option_values["engine"])
-    provenances = [map_provenance(model, view, request, dtype, engine=engine) for view in views]
     resources = {
         "product": MatrixProduct(dtype, model.weight_products),
         "batch_size": batch_size,
         "bytes_of_pairs": pair_batch_bytes(model.device),
     }
     with ExitStack() as cleanup:  # whatever happens, no half a file is left
-        score_collections = [
-            cleanup.enter_context(ScoresByLayer(layers, folder)) for folder in item_folders
-        ]
+        item_scores = []
+        for item, folder in zip(items, item_folders, strict=True):
+            whole = reads_output or decides_at_frame(model, item)
+            stacks = model.capabilities.prepared_stacks if whole else tuple(layers)
+            view = make_view(model, item, request, stacks)
+            provenance = map_provenance(model, view, request, dtype, engine=engine)
+            scores = ItemScores(view, layers, provenance, folder)
+            item_scores.append(cleanup.enter_context(scores))
+        views = [scores.view for scores in item_scores]
 
         observer = None
         if make_observer is not None:
             with inference_context(model, dtype):
-                observer = make_observer(views[0], item_units[0], dtype)
+                observer = make_observer(views[0], item_scores[0].units, dtype)
 
         def on_block(block: Block) -> None:
             with phase("maps"):
-                stack, clip_units = block.stack.name, item_units[block.clip]
-                if stack not in clip_units:
-                    clip_units[stack] = views[block.clip].units(block)
+                scores = item_scores[block.clip]
                 measure_scores = score_block(
                     block,
-                    clip_units[stack],
+                    scores.block_units(block),
                     [*layer_measures, *strength_measures],
                     request,
                     resources,
                 )
-                scores = {measure.name: tensor for measure, tensor in measure_scores}
-                strengths = scores.pop(strength_measure.name)[:, 0] if strength_measures else None
-                score_collections[block.clip].append(stack, scores, strengths)
+                by_measure = {measure.name: tensor for measure, tensor in measure_scores}
+                strengths = (
+                    by_measure.pop(strength_measure.name)[:, 0] if strength_measures else None
+                )
+                scores.append(block.stack.name, by_measure, strengths)
             if observer is not None:
                 observer(block)
 
         notes = run_forward(model, views, tuple(layers), on_block, request, dtype)
-        for provenance, note in zip(provenances, notes, strict=True):
+        for scores, note in zip(item_scores, notes, strict=True):
             if note is not None:
-                provenance["unheard_text"] = note
+                scores.provenance["unheard_text"] = note
                 warnings.warn(
-                    f"{provenance['clip']}: {model.label} {note}: its maps are of a model that does not hear the "
+                    f"{scores.provenance['clip']}: {model.label} {note}: its maps are of a model that does not hear the "
                     "text. Check the loudness of the recording, and whether text and language are its own",
                     stacklevel=2,
                 )
         with phase("maps"):
-            host_scores = copy_scores_to_host(score_collections)
-            item_maps = [
-                make_maps(view, scores, provenance, layers, layer_measures, model.device)
-                for view, scores, provenance in zip(views, host_scores, provenances, strict=True)
-            ]
+            ItemScores.copy_to_host(item_scores)
+            item_maps = [scores.maps(layer_measures, model.device) for scores in item_scores]
     if len(layer_measures) < len(measures):
-        for index, view in enumerate(views):
-            gradient_arguments = (
-                item_units[index],
-                provenances[index],
-                layers,
-                request,
-                dtype,
-                [request.objective],
-            )
-            [maps] = compute_gradient_maps(
-                model, view, *gradient_arguments, strengths=host_scores[index].strengths
-            )
-            item_maps[index] |= {
-                key: write_and_reopen(item_folders[index], mixing_map)
-                for key, mixing_map in maps.items()
+        for scores, maps in zip(item_scores, item_maps, strict=True):
+            [model_maps] = compute_gradient_maps(model, scores, request, dtype, [request.objective])
+            maps |= {
+                key: write_and_reopen(scores.folder, mixing_map)
+                for key, mixing_map in model_maps.items()
             }
     return [
         Maps({(name, stack): maps[name, stack] for name in request.measures for stack in layers})
@@ -423,10 +370,42 @@ def score_block(
         for measure in measures:
             with phase(measure.name):
                 scores = measure(block, group, **_measure_options(measure, request, resources))
+            _check_scores(
+                measure,
+                scores,
+                **({"H": None} if request.heads == "each" else {}),
+                targets=len(group.targets),
+                sources=len(group.sources),
+            )
             group_scores[measure.name].append(scores)
     for measure in measures:
         group_tensors = group_scores[measure.name]
         yield measure, torch.cat(group_tensors, dim=-2) if group_tensors[1:] else group_tensors[0]
+
+
+def _check_scores(measure: Measure, scores: object, **lengths: int | None) -> None:
+    """Raise `InputError` unless a custom measure returned a Tensor of these axes; None: any length."""
+    if measure.is_builtin:
+        return
+    found = tuple(scores.shape) if isinstance(scores, Tensor) else None
+    if (
+        found is None
+        or len(found) != len(lengths)
+        or any(
+            wanted not in (None, size) for wanted, size in zip(lengths.values(), found, strict=True)
+        )
+    ):
+        wanted = ", ".join(
+            name if length is None else f"{name} {length}" for name, length in lengths.items()
+        )
+        raise InputError(
+            f"{measure.name}: its function should return a Tensor [{wanted}], found "
+            + (
+                f"{type(scores).__module__}.{type(scores).__qualname__}"
+                if found is None
+                else f"shape {found}"
+            )
+        )
 
 
 def _measure_options(
@@ -441,20 +420,17 @@ def _measure_options(
 
 def compute_gradient_maps(
     model: Model,
-    view: View,
-    units: Mapping[str, Units],
-    provenance: Mapping[str, Json],
-    layers: Mapping[str, tuple[int, ...]],
+    item: ItemScores,
     request: MixRequest,
     dtype: torch.dtype,
     objectives: Sequence[ObjectiveOption],
-    strengths: Mapping[str, np.ndarray] | None = None,
 ) -> list[dict[tuple[str, str], MixingMap]]:
     """Maps of the measures that differentiate the whole model, for one item: those of each
     objective.
 
-    Mixing strengths [L, W_t] by stack go to the maps that have a row for each target.
+    Mixing strengths, where the item has them, go to the maps that have a row for each target.
     """
+    view, layers = item.view, item.layers
     measures = [
         measure for measure in map(find_measure, request.measures) if measure.scope == "model"
     ]
@@ -475,13 +451,28 @@ def compute_gradient_maps(
             labelled_scores.append({})
             for measure, (stack, stack_layers) in itertools.product(measures, layers.items()):
                 with phase(measure.name):
-                    scores, extra_provenance = measure(
-                        gradient_pass, stack, units[stack], **_measure_options(measure, request, {})
+                    result = measure(
+                        gradient_pass,
+                        stack,
+                        item.units[stack],
+                        **_measure_options(measure, request, {}),
                     )
-                targets, sources = view.labels(stack)
-                stack_strength = (
-                    None if strengths is None or measure.objective else strengths.get(stack)
+                if not (isinstance(result, tuple) and len(result) == 2):
+                    raise InputError(
+                        f"{measure.name}: its function should return scores and a dict of further "
+                        f"provenance, found {type(result).__name__}"
+                    )
+                scores, extra_provenance = result
+                rows = 1 if measure.objective else len(item.units[stack].targets)
+                _check_scores(
+                    measure,
+                    scores,
+                    layers=len(stack_layers),
+                    targets=rows,
+                    sources=len(item.units[stack].sources),
                 )
+                targets, sources = view.labels(stack)
+                stack_strength = None if measure.objective else item.strength(stack)
                 if measure.objective:
                     targets, extra_provenance = (
                         (gradient_pass.objective.span,),
@@ -493,7 +484,7 @@ def compute_gradient_maps(
                     measure.name,
                     stack,
                     stack_layers,
-                    {**provenance, **extra_provenance},
+                    {**item.provenance, **extra_provenance},
                     stack_strength,
                 )
                 labelled_scores[-1][measure.name, stack] = scores, labels
@@ -529,31 +520,19 @@ def mix_objectives(
     decide scores. Errors as in `mix`.
     """
     request = MixRequest.of({**options, "measures": measure})
-    dtype, view = resolve_state_dtype(model, request), make_view(model, item, request)
-    layers = resolve_layers(model, resolve_stacks(model, [view], request), request)
+    dtype = resolve_state_dtype(model, request)
+    layers = resolve_layers(model, resolve_stacks(model, [item], request), request)
     for stack in layers:
         check_defined(find_measure(measure), model.stacks[stack])
-    view.prepare(model.capabilities.prepared_stacks)
-    units: dict[str, Units] = {}
+    view = make_view(model, item, request, model.capabilities.prepared_stacks)
+    scores = ItemScores(view, layers, map_provenance(model, view, request, dtype))
 
     def on_block(block: Block) -> None:
-        if block.stack.name not in units:
-            units[block.stack.name] = view.units(block)
+        scores.block_units(block)
 
     run_forward(model, [view], tuple(layers), on_block, request, dtype)
-    gradient_arguments = (
-        units,
-        map_provenance(model, view, request, dtype),
-        layers,
-        request,
-        dtype,
-    )
-    maps = []
-    for objective_group in split_into_groups(objectives, _OBJECTIVES_PER_PASS):
-        maps += [
-            Maps(objective_maps)
-            for objective_maps in compute_gradient_maps(
-                model, view, *gradient_arguments, objective_group
-            )
-        ]
-    return maps
+    return [
+        Maps(objective_maps)
+        for objective_group in split_into_groups(objectives, _OBJECTIVES_PER_PASS)
+        for objective_maps in compute_gradient_maps(model, scores, request, dtype, objective_group)
+    ]

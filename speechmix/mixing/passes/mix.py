@@ -25,10 +25,15 @@ from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.spans import Span
 from ..maps.map_files import map_folders
 from ..maps.map_set import Maps
-from .batches import clips_per_pass, prefetch_inputs, split_batch, split_into_groups
+from .batches import (
+    clips_per_pass,
+    prefetch_inputs,
+    resolve_state_dtype,
+    split_batch,
+    split_into_groups,
+)
 from .forward_pass import compute_maps
 from .item_view import Item
-from .precision import resolve_state_dtype
 from .request import MixRequest, ObjectiveOption, Targets, as_unique_tuple, without_former_options
 
 

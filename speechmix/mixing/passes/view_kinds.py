@@ -27,9 +27,8 @@ import torch
 
 from ...adapters.generation.audio_prompt import locate_audio_tokens
 from ...adapters.generation.greedy_generation import feed_generated_text, provided_decoder_text
-from ...adapters.generation.model_inputs import HashedInputs, PreparedInputs
+from ...adapters.generation.model_inputs import HashedInputs, PreparedInputs, Tokens
 from ...adapters.generation.text_tokens import MASK, generate_text
-from ...adapters.generation.token_sequence import Tokens
 from ...adapters.model import Model
 from ...adapters.transformers_types import Inputs
 from ...errors import InputError
@@ -37,15 +36,13 @@ from ...files.cache_keys import digest
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
-from ...inputs.words.cue_and_target import cue_to_json
+from ...inputs.words.cue_and_target import TextWord, cue_to_json
 from ...inputs.words.multipart_words import make_word_request, refuse_multipart_word
 from ...inputs.words.timed_words import Word
 from ...inputs.words.unit_tiers import tiers_to_json
-from ...inputs.words.word_lookup import TextWord
 from ..measures.token_objectives import Objective
-from .item_view import Item, View
+from .item_view import Item, View, audio_spans, can_generate_decoder_text, spans_at_positions
 from .request import AUDIO_UNITS, TEXT_UNITS, MixRequest, ObjectiveOption
-from .requested_spans import audio_spans, spans_at_positions
 
 
 def check_prepared_inputs(inputs: Inputs, model: Model) -> PreparedInputs:
@@ -117,11 +114,17 @@ def inputs_fingerprint(inputs: Inputs) -> str:
     )[:16]
 
 
-def make_view(model: Model, item: Item, request: MixRequest) -> View:
-    """Make the view of one item, not yet prepared for the stacks; an InputError if the model takes
-    no such item."""
+def make_view(model: Model, item: Item, request: MixRequest, stacks: Sequence[str]) -> View:
+    """Make the view of one item, prepared for these stacks; an InputError if the model takes no
+    such item."""
+    view_type, item = _check_item(model, item, request)
+    return view_type(model, item, request, stacks)
+
+
+def _check_item(model: Model, item: Item, request: MixRequest) -> tuple[type[View], Item]:
+    """Return the view of an item that the model takes in these units, and the item."""
     if isinstance(item, Mapping):
-        return InputsView(model, item, request)
+        return InputsView, item
     view_type = _VIEWS[model.capabilities.input_kind]
     item = Sentence(item) if isinstance(item, str) and view_type is SentenceView else item
     if not isinstance(item, view_type.item_type):
@@ -133,7 +136,42 @@ def make_view(model: Model, item: Item, request: MixRequest) -> View:
             f"units should be one of {view_type.allowed_units} for {model.name}, found "
             f"{request.units!r}"
         )
-    return view_type(model, item, request)
+    return view_type, item
+
+
+def feeds_decoder(model: Model, item: Item, request: MixRequest) -> bool:
+    """Whether an item has, or the model generates, what is fed to a decoder behind an encoder."""
+    view_type, item = _check_item(model, item, request)
+    return view_type.feeds_decoder(model, item)
+
+
+def resolve_stacks(model: Model, items: Sequence[Item], request: MixRequest) -> tuple[str, ...]:
+    """Requested stacks in the model's order; by default those that the items reach, which must be
+    the same."""
+    if request.stacks is not None:
+        unknown_stacks = set(request.stacks) - set(model.stacks)
+        if unknown_stacks or not request.stacks:
+            raise InputError(
+                f"{model.name} has the stacks {list(model.stacks)}; asked for "
+                f"{sorted(set(request.stacks))}"
+            )
+        return tuple(name for name in model.stacks if name in request.stacks)
+    reachable_stacks = {
+        tuple(
+            name
+            for name in model.stacks
+            if name == "encoder"
+            or "encoder" not in model.stacks
+            or feeds_decoder(model, item, request)
+        )
+        for item in items
+    }
+    if len(reachable_stacks) > 1:
+        raise InputError(
+            "clips with and without text cannot share a forward pass: say stacks=, or "
+            "clips_at_once=1"
+        )
+    return reachable_stacks.pop()
 
 
 class ClipView(View):
@@ -144,13 +182,14 @@ class ClipView(View):
     accepted_inputs = "a Clip (speechmix.Clip.from_file)"
     allowed_units = AUDIO_UNITS
 
-    @property
-    def has_decoder_input(self) -> bool:
-        if self._model.tokenizer is None:
+    @classmethod
+    def feeds_decoder(cls, model: Model, item: Clip) -> bool:
+        if model.tokenizer is None:
             return False
-        return provided_decoder_text(self._model, self.item) is not None or self._can_generate
+        has_text = provided_decoder_text(model, item) is not None
+        return has_text or can_generate_decoder_text(model, item)
 
-    def prepare(self, stacks: Sequence[str]) -> None:
+    def _prepare(self, stacks: Sequence[str]) -> None:
         self.item.validate()
         self.prepared = self._model.family.prepare(self._model, self.item, tuple(stacks))
         grid, audio_tokens = (
@@ -196,11 +235,11 @@ class SentenceView(View):
     accepted_inputs = "a text (a string or speechmix.Sentence)"
     allowed_units = TEXT_UNITS
 
-    @property
-    def has_decoder_input(self) -> bool:
-        return self.item.translation is not None or self._can_generate
+    @classmethod
+    def feeds_decoder(cls, model: Model, item: Sentence) -> bool:
+        return item.translation is not None or can_generate_decoder_text(model, item)
 
-    def prepare(self, stacks: Sequence[str]) -> None:
+    def _prepare(self, stacks: Sequence[str]) -> None:
         generated_text = None
         decoder_stacks = set(stacks) & set(self._model.capabilities.decoder_stacks)
         if self.item.translation is None and decoder_stacks:
@@ -231,15 +270,15 @@ class SentenceView(View):
 class InputsView(View):
     """Prepared inputs of one clip or text: frames or tokens, or given spans."""
 
-    def __init__(self, model: Model, item: Inputs, request: MixRequest):
-        super().__init__(model, item, request)
+    def __init__(self, model: Model, item: Inputs, request: MixRequest, stacks: Sequence[str]):
         self._inputs = item
+        super().__init__(model, item, request, stacks)
 
-    @property
-    def has_decoder_input(self) -> bool:
-        return self._model.capabilities.text_input in self._inputs
+    @classmethod
+    def feeds_decoder(cls, model: Model, item: Inputs) -> bool:
+        return model.capabilities.text_input in item
 
-    def prepare(self, stacks: Sequence[str]) -> None:
+    def _prepare(self, stacks: Sequence[str]) -> None:
         self.prepared = check_prepared_inputs(self._inputs, self._model)
         if not self._model.hears:
             self._label_tokens()

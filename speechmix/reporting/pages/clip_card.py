@@ -31,10 +31,10 @@ from ...inputs.words.timed_words import Word
 from ...mixing.maps.map_set import pool_to_letters, pool_to_words
 from ...mixing.maps.measure_registry import measure_label
 from ...mixing.maps.mixing_map import MixingMap
-from ...runs.results.stored_clips import Maps, ModelKey, read_provenance
+from ...runs.results.stored_maps import Maps, ModelKey, read_provenance
 from ..plots import map_cells
+from ..plots.clip_overview import sound_picture
 from ..plots.figure_style import axis_names, fed_text, model_name
-from ..plots.sound_panels import sound_picture
 from .transcription import ModelTranscript
 
 MAX_UNITS = 600  # of a side, so that a browser can draw the map
@@ -53,7 +53,7 @@ def encode_maps(
     """Encode all maps that a browser can draw, each with as many layers as fit.
 
     The layer that is shown first is always among them. The maps come from
-    `runs.results.stored_clips.read_clip_maps`. Frames behind `seconds`, the length of the clip, are
+    `runs.results.stored_maps.read_clip_maps`. Frames behind `seconds`, the length of the clip, are
     left out. All maps take about `max_bytes`.
     """
     map_entries = [
@@ -265,7 +265,7 @@ def clip_card(
     """Build the card of a clip.
 
     Without a clip (its audio cannot be found) the card has words and maps alone. The maps come from
-    `runs.results.stored_clips.read_clip_maps`. `start` says what to show first: model, stack,
+    `runs.results.stored_maps.read_clip_maps`. `start` says what to show first: model, stack,
     measure (names as on the page), layer. `seconds` is the length of the clip; the card takes about
     `max_bytes`. `transcripts` are what models wrote about the clip.
     """

@@ -344,6 +344,25 @@ def _macro_and_arguments(item: Item) -> tuple[str, object]:
     return item.kind, item
 
 
+def check_item(item: object) -> None:
+    """Raise `TypeError` unless a page can show an item.
+
+    Examples
+    --------
+    >>> check_item({"a": 1})
+    Traceback (most recent call last):
+    TypeError: a page shows text, tables (DataFrame) and figures (Figure, Picture), found dict
+    """
+    from matplotlib.figure import Figure
+
+    shown = (str, TermList, Picture, PictureSeries, Figure, pd.DataFrame, SortableTable)
+    if not isinstance(item, shown) and not isinstance(getattr(item, "kind", None), str):
+        raise TypeError(
+            "a page shows text, tables (DataFrame) and figures (Figure, Picture), found "
+            f"{type(item).__name__}"
+        )
+
+
 def _data_url(image: bytes) -> str:
     """Return image bytes as a data URL; "" for none."""
     kind = "svg+xml" if image.lstrip().startswith(b"<svg") else "png"

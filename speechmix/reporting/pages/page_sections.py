@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ...errors import InputError
 from ...inputs.clips.clip import Clip
@@ -76,6 +76,7 @@ class PageContent:
         return self.study.layers is not None
 
 
+@runtime_checkable
 class PageParts(Protocol):
     """Protocol of anything that returns titled parts of a page, such as `PageSection`."""
 
@@ -114,7 +115,12 @@ class PageSection:
     def parts(self, content: PageContent) -> list[Part]:
         """Return the section under its title; nothing where there is nothing to say."""
         try:
-            items = [*self.render(content)] if self.is_available(content) else []
+            rendered = self.render(content) if self.is_available(content) else []
+            if isinstance(rendered, str):
+                raise TypeError(
+                    f"a section returns a list of items, found the text {rendered!r:.80}"
+                )
+            items = [*rendered]
         except InputError as error:
             items = [str(error)]
         return [(self.title, items)] if items else []

@@ -21,6 +21,8 @@ nothing for a run of clips that were not chosen from a corpus.
 from __future__ import annotations
 
 import re
+import traceback
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +35,7 @@ import pandas as pd
 from ...alignment.alignment_result import without_calibration_note
 from ...errors import InputError
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
-from ...extension import find_hook, load_with_places
+from ...extension import describe_error, find_hook, load_with_places
 from ...files.text_files import write_csv
 from ...files.whole_files import write_json, write_text
 from ...inputs.clips.clip import Clip
@@ -41,7 +43,16 @@ from ...runs.results.open_run import STOPPED, StoredRun, open_run, scored_models
 from ...runs.results.run_folder import RUNNING
 from ..plots.figure_style import model_name, shorten_text
 from .cue_need_sentences import short_answers
-from .html_page import FirstScreen, Item, Part, Picture, SortableTable, TermList, render_page
+from .html_page import (
+    FirstScreen,
+    Item,
+    Part,
+    Picture,
+    SortableTable,
+    TermList,
+    check_item,
+    render_page,
+)
 from .page_sections import PageContent, PageParts, PageSection
 from .result_sections import (
     ABLATION,
@@ -455,9 +466,7 @@ def write_page(
         )
         need_figures = draw_need_figures(study)
         content = PageContent(study, cards, need_figures, unreadable_maps, published, audio, clips)
-        page_sections = [
-            page_section for section in _all_sections() for page_section in section.parts(content)
-        ]
+        page_sections = _section_parts(content)
         selection_entry = (
             {"selection": selection}
             if (selection := study.run.description.get("selection"))
@@ -475,10 +484,45 @@ def write_page(
     return path
 
 
+def _section_parts(content: PageContent) -> list[Part]:
+    """Return the parts of all sections.
+
+    One that raises is left out: the page and a warning say so, ``page_errors.txt`` says where.
+    """
+    parts: list[Part] = []
+    tracebacks: list[str] = []
+    errors_path = content.study.run.folder.page_file_path("page_errors", "txt")
+    for section in _all_sections():
+        try:
+            section_parts = section.parts(content)
+            for _, items in section_parts:
+                for item in items:
+                    check_item(item)
+        except Exception as error:  # somebody else's section raises what it likes
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise  # a full disk, as of figures that are written
+            title = getattr(section, "title", type(section).__name__)
+            reason = describe_error(error)
+            warnings.warn(
+                f"the section {title!r} is left out: {reason} (see {errors_path})", stacklevel=3
+            )
+            tracebacks.append(f"{title}\n{''.join(traceback.format_exception(error))}")
+            section_parts = [
+                (title, [f"This section is left out: {reason}. See {errors_path.name}."])
+            ]
+        parts += section_parts
+    if tracebacks:
+        write_text(errors_path, "\n".join(tracebacks))
+    else:
+        errors_path.unlink(missing_ok=True)
+    return parts
+
+
 def _all_sections() -> list[PageParts]:
     """Sections of the core and of extensions in the order of the page, then further ones."""
     by_place = sorted(
-        [*_CORE_SECTIONS.items(), *load_with_places("sections")], key=lambda pair: pair[0]
+        [*_CORE_SECTIONS.items(), *load_with_places("sections", PageParts)],
+        key=lambda pair: pair[0],
     )
     return [*(section for _, section in by_place), *SECTIONS]
 

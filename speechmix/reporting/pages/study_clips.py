@@ -21,7 +21,7 @@ from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import cue_words, number_repeated
 from ...mixing.maps.measure_registry import measure_label
 from ...runs.results.open_run import StoredRun
-from ...runs.results.stored_clips import (
+from ...runs.results.stored_maps import (
     Maps,
     clip_row,
     read_clip_maps,

@@ -47,7 +47,7 @@ Examples
 'relative depth (0 first layer, 1 last)'
 """
 
-from ...extension import exported_names, find_export
+from ...extension import exported_names, extensions, find_export, warn_of_core_names
 from .clip_overview import clip_figure
 from .coloured_tokens import coloured_tokens, compare_tokens
 from .cue_curves import cue_figure, layer_curves
@@ -82,6 +82,7 @@ __all__ = [
     "sound_and_map",
     "timed_map",
 ]
+warn_of_core_names(extensions(), "figures", __all__)
 __all__ += exported_names("figures")
 
 

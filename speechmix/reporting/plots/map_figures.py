@@ -33,7 +33,14 @@ from ...inputs.words.spans import Span
 from ...mixing.maps.mixing_map import MixingMap
 from . import figure_style as unit_labels
 from . import map_cells
-from .clip_overview import clip_figure
+from .clip_overview import (
+    clip_figure,
+    clip_word,
+    draw_boundaries,
+    draw_spectrogram,
+    label_words,
+    word_roles,
+)
 from .cue_curves import cue_figure
 from .cue_heat_maps import cue_heat_map
 from .figure_style import (
@@ -51,7 +58,6 @@ from .figure_style import (
     shorten_text,
     wrap_text,
 )
-from .sound_panels import clip_word, draw_boundaries, draw_spectrogram, label_words, word_roles
 
 __all__ = ["as_html", "clip_figure", "cue_figure", "cue_heat_map", "heat_map", "layer_grid"]
 

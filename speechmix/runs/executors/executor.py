@@ -1,6 +1,6 @@
 """Who does a job: this process, workers of this machine, or an engine that an extension adds.
 
-In: a job (run_job.py). Out: what became of it; the folder is the same whoever did it.
+In: a job (score_clips.py). Out: what became of it; the folder is the same whoever did it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ...extension import extensions
+from ...extension import load_all
 from ...files.json_files import Json
 from ...files.shard_assignment import WHOLE, Shard
 
 if TYPE_CHECKING:
-    from ..run_job import RunJob
+    from ..score_clips import RunJob
     from ..scored_run import Run
 
 
@@ -66,8 +66,4 @@ class Engine:
 
 def find_engines() -> dict[str, Engine]:
     """Return the engines of all extensions by name."""
-    return {
-        name: extension.load(reference)
-        for extension in extensions()
-        for name, reference in extension.engines.items()
-    }
+    return {name: engine for _, name, engine in load_all("engines", Engine)}

@@ -46,8 +46,8 @@ from ...files.shard_assignment import Shard
 from ...inputs.clips.clip import Clip
 from ..progress import ALIGN, Progress
 from ..results.run_folder import RunFolder
-from ..run_job import RunJob
 from ..run_status import find_shard_clips
+from ..score_clips import RunJob
 from ..scored_run import Run
 from ..shard_merge import drop_repeated_reasons
 

@@ -19,7 +19,7 @@ from ...mixing.maps.map_files import labels_to_text
 from ...mixing.maps.map_set import Maps
 from ...mixing.maps.mixing_map import MixingMap
 from ...mixing.measures.measure_functions import find_measure
-from ...mixing.measures.mixing_strength import REVISION as STRENGTH_REVISION
+from ...mixing.measures.value_zeroing import REVISION as STRENGTH_REVISION
 from ...mixing.passes.mix import mix_items
 from ...mixing.passes.request import MEASURE_SPECIFIC_OPTIONS, MixRequest
 from ..progress import OutOfMemory, memory_errors_named

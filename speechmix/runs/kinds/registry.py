@@ -26,7 +26,7 @@ _CORE_KINDS: dict[int, ResultKind] = {
 _PACKAGE_KINDS = [
     kind
     for _, kind in sorted(
-        [*_CORE_KINDS.items(), *load_with_places("kinds")], key=lambda pair: pair[0]
+        [*_CORE_KINDS.items(), *load_with_places("kinds", ResultKind)], key=lambda pair: pair[0]
     )
 ]
 KINDS: dict[str, ResultKind] = {}
@@ -82,5 +82,8 @@ def forget_kind(name: str) -> None:
 def find_kind(name: str) -> ResultKind:
     """Return the kind of a name; InputError if there is none."""
     if name not in KINDS:
-        raise InputError(f"no kind of result is called {name!r}: there are {', '.join(KINDS)}")
+        raise InputError(
+            f"no kind of result is called {name!r}: there are {', '.join(KINDS)}; add your own by "
+            "register_kind, or by an extension"
+        )
     return KINDS[name]

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pandas as pd
 import pyarrow.compute as pc
 
 from ...adapters.model import Model
-from ...errors import SpeechmixError, StorageError
+from ...errors import InputError, SpeechmixError, StorageError
 from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
 from ...files.timing import phase
@@ -42,6 +43,9 @@ class ClipSnapshot(NamedTuple):
     def of(cls, clip: Clip) -> ClipSnapshot:
         """Hash a clip."""
         return cls(clip.audio_hash, digest([clip.fingerprint, clip.alignment, clip.doubts]))
+
+
+IDENTITY_COLUMNS = ("clip", "fingerprint", "model", "init", "seed")  # of every table of a kind
 
 
 class Result(NamedTuple):
@@ -178,6 +182,57 @@ class ResultKind:
     choose_options: Callable[[Sequence[Clip], int], Mapping[str, object]] = _no_options
     needs_words: bool = True
 
+    def __post_init__(self) -> None:
+        reserved = [name for name in IDENTITY_COLUMNS if name in (self.columns or {})]
+        if reserved:
+            raise InputError(
+                f"{self.name}: the table has columns {', '.join(IDENTITY_COLUMNS)} already; leave "
+                f"out {', '.join(reserved)}"
+            )
+        for name, dtype in (self.columns or {}).items():
+            try:
+                pd.api.types.pandas_dtype(dtype)
+            except TypeError:
+                raise InputError(
+                    f"{self.name}: column {name!r} needs a type of pandas, such as 'float64', "
+                    f"'int64', 'bool', 'str'; found {dtype!r}"
+                ) from None
+
+    def check_result(self, result: object) -> None:
+        """Raise `TypeError`, which ends the run, unless a result can be stored, and be rows of the table."""
+        if not isinstance(result, Result):
+            raise TypeError(
+                f"{self.name}: `compute` should return a Result, found {type(result).__name__}"
+            )
+        if not isinstance(result.vectors, bytes):
+            raise TypeError(
+                f"{self.name}: the vectors of a Result are bytes, found "
+                f"{type(result.vectors).__name__}"
+            )
+        if self.columns is None:
+            return
+        rows = result.content
+        if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+            raise TypeError(
+                f"{self.name}: it has columns, so the content of its Result should be a list of "
+                f"dicts, one a row; found {rows!r:.100}"
+            )
+        reserved = {name for row in rows for name in row if name in IDENTITY_COLUMNS}
+        if reserved:
+            raise TypeError(
+                f"{self.name}: rows get {', '.join(IDENTITY_COLUMNS)} by themselves; leave out "
+                f"{', '.join(sorted(reserved))}"
+            )
+        table = pd.DataFrame([*rows])
+        for name in self.columns.keys() & set(table):
+            try:
+                table.astype({name: self.columns[name]})
+            except (TypeError, ValueError) as error:
+                raise TypeError(
+                    f"{self.name}: column {name!r} should be {self.columns[name]}, found "
+                    f"{[*table[name]]!r:.100} ({error})"
+                ) from error
+
     def keys(self, item: ResultItem) -> list[Key]:
         """Return the keys of an item's results in the store; none where the kind has none of it."""
         facts = self.cache_key(item)
@@ -196,6 +251,7 @@ class ResultKind:
                 if key not in results:
                     with phase(self.name), memory_errors_named():
                         result = self.compute(item)
+                    self.check_result(result)
                     results.put(key, content=_as_json(result.content), vectors=result.vectors)
             return keys
         except StorageError:
@@ -235,4 +291,10 @@ def _as_json(content: object) -> str:
 
 def _python_number(value: Any) -> object:
     """Return a number of numpy as one of Python."""
-    return value.item()
+    try:
+        return value.item()
+    except (AttributeError, ValueError, RuntimeError):
+        raise TypeError(
+            f"the content of a Result is of dicts, lists, text, numbers and None, as JSON is; "
+            f"found {type(value).__name__} ({value!r:.80})"
+        ) from None

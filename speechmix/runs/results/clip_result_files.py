@@ -207,7 +207,7 @@ def open_part(path: Path) -> Part:
 
 
 def _part_entry(name: str, part_path: Path) -> str:
-    """Return the relative path of a file of a part, which a check of parts (part_index.py) may remove; raises what
+    """Return the relative path of a file of a part, which a check of parts (result_store.py) may remove; raises what
     `path_within` raises."""
     path_within(part_path.parent, name, where=part_path)
     return name

@@ -2,7 +2,7 @@
 
 In: a folder written by `runs.score_clips`, whole or damaged: a table that cannot be read is an
 `InputError` that names it, a map is left out of its clip. Out: a `StoredRun`. One clip of it, with
-maps and sound, is in stored_clips.py.
+maps and sound, is in stored_maps.py.
 
 Check the tables and descriptions in a run's folder.
 
@@ -49,8 +49,7 @@ from .run_folder import (
 )
 from .run_times import COLUMNS
 from .score_files import read_scores
-from .stored_clips import Maps, read_clip_maps
-from .stored_maps import read_part_maps
+from .stored_maps import Maps, read_clip_maps, read_part_maps
 from .tidy_tables import STRENGTH
 
 if TYPE_CHECKING:

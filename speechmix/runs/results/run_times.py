@@ -90,7 +90,13 @@ class CountedClips:
     def loaded(self, model: Model | Callable[[], Model]) -> Model:
         """Return a model, loaded if that is still to be done."""
         with phase("loading"):
-            model = model if isinstance(model, Model) else model()
+            loaded = model if isinstance(model, Model) or not callable(model) else model()
+        if not isinstance(loaded, Model):
+            raise InputError(
+                f"expected a model, or a function that loads one, found {loaded!r:.80}: make one with "
+                "speechmix.load(source)"
+            )
+        model = loaded
         if self.exact and model.device.type == "cuda":
             self.seconds.settle = partial(torch.cuda.synchronize, model.device)
         return model

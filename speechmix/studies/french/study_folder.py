@@ -15,7 +15,7 @@ from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
 from ...files.shard_assignment import WHOLE, Shard
 from ...inputs.audio.audio_source import audio_fingerprint
-from ...inputs.audio.byte_ranges import file_signature
+from ...inputs.audio.decoding import file_signature
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.corpus_row import RejectedRow, Row
 from ...inputs.corpora.corpus_reading import write_recording
