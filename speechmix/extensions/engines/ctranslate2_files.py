@@ -77,7 +77,7 @@ def _open_whisper(path: Path, weights: StoredWeights) -> ForeignCheckpoint:
             alignment_heads=heads,
             language_ids=described.get("lang_ids"),
         ),
-        partial(load_beside, folder, "WhisperTokenizer", "tokenizer.json"),
+        load_tokenizer=partial(load_beside, folder, "WhisperTokenizer", "tokenizer.json"),
         remarks=() if heads else (NO_HEADS,),
     )
 

@@ -66,9 +66,9 @@ def open_ggml(path: Path) -> ForeignCheckpoint:
         config,
         WeightParts(weights, shapes),
         lambda: vocabulary.generation_config(has_symbols=False),
-        vocabulary.tokenizer,
-        lambda: create_extractor(config, mel_filters, path),
-        (NO_HEADS,),
+        load_tokenizer=vocabulary.tokenizer,
+        load_extractor=lambda: create_extractor(config, mel_filters, path),
+        remarks=(NO_HEADS,),
     )
 
 

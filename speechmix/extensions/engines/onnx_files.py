@@ -216,7 +216,7 @@ def _open_whisper(path: Path, encoder: OnnxGraph, decoder: OnnxGraph) -> Foreign
         config,
         _weight_parts(arrays),
         partial(load_beside, folder, "GenerationConfig"),
-        partial(load_beside, folder, "WhisperTokenizer"),
+        load_tokenizer=partial(load_beside, folder, "WhisperTokenizer"),
         remarks=(QUANTISED_ACTIVATIONS,) * encoder.has_quantised_activations,
     )
 

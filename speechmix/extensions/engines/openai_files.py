@@ -82,7 +82,7 @@ def whisper_of_openai(
             {name: [*value.shape] for name, value in weights.items()},
         ),
         lambda: vocabulary.generation_config(has_symbols=True, alignment_heads=alignment_heads),
-        vocabulary.tokenizer,
+        load_tokenizer=vocabulary.tokenizer,
         remarks=(remark,) if alignment_heads else (remark, NO_HEADS),
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ...adapters.loading.foreign_checkpoint import ForeignCheckpoint
-from ...adapters.transformers_types import Config, FeatureExtractor, PretrainedModule, Tokenizer
+from ...adapters.transformers_types import Config, PretrainedModule
 from ...errors import ModelError
 from .module_checkpoint import WeightParts, module_checkpoint
 
@@ -127,12 +127,10 @@ def whisper_checkpoint(
     config: Config,
     weights: WeightParts,
     create_generation_config: Callable[[], Config],
-    load_tokenizer: Callable[[], Tokenizer],
-    load_extractor: Callable[[], FeatureExtractor] = lambda: None,
-    remarks: tuple[str, ...] = (),
+    **parts: Any,
 ) -> ForeignCheckpoint:
     """Compare the sizes of a Whisper with the shapes of its weights, by their names within
-    ``model.``, and return the checkpoint."""
+    ``model.``, and return the checkpoint; `parts` are arguments of `module_checkpoint`."""
     layers = {
         name.split(".layers.")[0] + name.split(".")[2]
         for name in weights.shapes
@@ -151,13 +149,5 @@ def whisper_checkpoint(
         module.tie_weights()
 
     return module_checkpoint(
-        path,
-        format_name,
-        config,
-        weights,
-        base="model.",
-        finish=finish,
-        load_tokenizer=load_tokenizer,
-        load_extractor=load_extractor,
-        remarks=remarks,
+        path, format_name, config, weights, base="model.", finish=finish, **parts
     )
