@@ -32,9 +32,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -101,7 +102,7 @@ def max_prompt_tokens(model: Model) -> int:
 def check_prompt(model: Model, prefix: DecoderPrefix) -> None:
     """Raise an InputError unless a Whisper can be given the prompt of a prefix."""
     has_prompt = bool(prefix.prompt or prefix.hotwords)
-    if has_prompt and _PREVIOUS_TOKEN not in model.tokenizer.get_vocab():
+    if has_prompt and _PREVIOUS_TOKEN not in read_vocabulary(model):
         raise InputError(f"{model.name} has no token {_PREVIOUS_TOKEN}: it takes no prompt")
     prompt_ids(model, prefix)
 
@@ -144,7 +145,7 @@ def check_prefix(model: Model, prefix: DecoderPrefix) -> None:
     """
     if prefix.task not in TASKS:
         raise InputError(f"task must be one of {TASKS}, found {prefix.task!r}")
-    vocabulary, languages = model.tokenizer.get_vocab(), language_ids(model)
+    vocabulary, languages = read_vocabulary(model), language_ids(model)
     if not languages and (prefix.task != "transcribe" or prefix.language):
         raise InputError(
             f"{model.name} is English-only: it has no tasks and no languages to choose from"
@@ -174,7 +175,7 @@ def decoder_prefix(model: Model, clip: Clip) -> list[int]:
     if model.family.check_prefix is None:
         _warn_of_language(model, clip, decoder_language=getattr(model.tokenizer, "tgt_lang", None))
         return _start_ids(model)
-    vocabulary = model.tokenizer.get_vocab()
+    vocabulary = read_vocabulary(model)
     prefix = [*prompt_ids(model), model.config.decoder_start_token_id]
     languages = language_ids(model)
     if languages:
@@ -240,6 +241,18 @@ def _start_ids(model: Model) -> list[int]:
     return [start_id, *(i for i in leading_special_ids if i not in skipped_ids)]
 
 
+_VOCABULARIES: WeakKeyDictionary[Tokenizer, Mapping[str, int]] = WeakKeyDictionary()
+
+
+def read_vocabulary(model: Model) -> Mapping[str, int]:
+    """Tokens of a model's tokenizer and their ids, kept: a tokenizer takes 30 ms to list 50,000."""
+    tokenizer = model.tokenizer
+    vocabulary = _VOCABULARIES.get(tokenizer)
+    if vocabulary is None or len(vocabulary) != len(tokenizer):  # tokens were added
+        vocabulary = _VOCABULARIES[tokenizer] = tokenizer.get_vocab()
+    return vocabulary
+
+
 def language_ids(model: Model) -> dict[str, int]:
     """Ids of the language tokens of a multilingual Whisper; none for one that knows English
     alone."""
@@ -254,7 +267,7 @@ def language_ids(model: Model) -> dict[str, int]:
         return {}
     return {
         m.group(1): i
-        for token, i in model.tokenizer.get_vocab().items()
+        for token, i in read_vocabulary(model).items()
         if token.startswith("<|") and (m := _LANGUAGE_TOKEN.fullmatch(token))
     }
 

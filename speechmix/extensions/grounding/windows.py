@@ -26,6 +26,7 @@ from ...adapters.generation.decoder_text import (
     first_timestamp_id,
     language_ids,
     prompt_ids,
+    read_vocabulary,
 )
 from ...adapters.generation.greedy_generation import MAX_TRANSCRIPT_TOKENS, generate_greedily
 from ...errors import InputError
@@ -93,7 +94,7 @@ def has_timestamps(model: Model) -> bool:
     """Whether a Whisper has tokens for times, by which it goes through a long recording."""
     if model.family.check_prefix is None or model.tokenizer is None:
         return False
-    vocabulary = model.tokenizer.get_vocab()
+    vocabulary = read_vocabulary(model)
     return "<|notimestamps|>" in vocabulary and model.config.vocab_size > first_timestamp_id(model)
 
 
