@@ -214,6 +214,15 @@ def write_csv(table: pd.DataFrame, path: str | PathLike[str]) -> None:
         )
 
 
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a table whole or not at all: as Parquet where the path ends so, else by `write_csv`."""
+    if path.suffix.lower() != ".parquet":
+        write_csv(table, path)
+        return
+    with whole_file(path) as unfinished:
+        table.to_parquet(unfinished, index=False, write_page_checksum=True)
+
+
 def quote_formulas(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with cells and column names that a spreadsheet would compute turned into
     text."""

@@ -13,11 +13,12 @@ import torch
 import transformers
 
 import speechmix
-from speechmix.errors import ModelError
+from speechmix.errors import InputError, ModelError
 from speechmix.extensions.engines.ctranslate2_files import open_ctranslate2
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "weights" / "whisper_tiny_en"
 TOKENS = ("<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>")
+WAV2VEC2_FILES = ("vocab.json", "tokenizer_config.json", "preprocessor_config.json")
 CODES = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4}
 
 
@@ -162,29 +163,86 @@ def test_another_model_of_ctranslate2_is_named(tmp_path):
     folder = write_ctranslate2(tiny_whisper(), tmp_path / "model", "float32")
     data = (folder / "model.bin").read_bytes().replace(b"WhisperSpec", b"MarianxSpec")
     (folder / "model.bin").write_bytes(data)
-    with pytest.raises(ModelError, match=r"expected a Whisper of CTranslate2.*MarianxSpec"):
+    with pytest.raises(ModelError, match=r"expected a model of CTranslate2.*MarianxSpec"):
         speechmix.load(folder)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_wav2vec2_of_ctranslate2_is_named(tmp_path):
-    """As its own converter writes it."""
-    converters = pytest.importorskip("ctranslate2.converters", reason="no extra `engines`")
+@pytest.fixture(scope="module")
+def wav2vec2(tmp_path_factory):
+    return write_wav2vec2(tmp_path_factory.mktemp("wav2vec2") / "hf")
+
+
+def write_wav2vec2(folder: Path) -> Path:
+    """Save a random wav2vec2 with a CTC head."""
+    torch.manual_seed(0)
+    tokens = ["<pad>", "<unk>", "|", *"zyxwvutsrqponmlkjihgfedcba"]  # in another order than sorted
     config = transformers.Wav2Vec2Config(
-        vocab_size=5, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, conv_dim=[8] * 7, do_stable_layer_norm=True, conv_bias=True,
-        feat_extract_norm="layer", num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2,
+        vocab_size=len(tokens), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=48, conv_dim=[16] * 7, do_stable_layer_norm=True, conv_bias=True,
+        feat_extract_norm="layer", num_conv_pos_embeddings=128, num_conv_pos_embedding_groups=16,
+        pad_token_id=0,
     )  # fmt: skip
-    transformers.Wav2Vec2ForCTC(config).save_pretrained(tmp_path / "hf")
-    vocabulary = {token: index for index, token in enumerate(["<pad>", "<unk>", "|", "a", "b"])}
-    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    module = transformers.Wav2Vec2ForCTC(config)
+    for value in module.parameters():  # else all biases are zero
+        value.data += 0.02 * torch.randn_like(value)
+    module.save_pretrained(folder)
+    (folder / "vocab.json").write_text(json.dumps(dict(zip(tokens, range(30), strict=False))))
     tokenizer = transformers.Wav2Vec2CTCTokenizer(
-        str(tmp_path / "vocab.json"), bos_token=None, eos_token=None
+        str(folder / "vocab.json"), bos_token=None, eos_token=None
     )
-    tokenizer.save_pretrained(tmp_path / "hf")
-    converters.TransformersConverter(str(tmp_path / "hf")).convert(str(tmp_path / "converted"))
-    with pytest.raises(ModelError, match=r"found 'Wav2Vec2Spec'.*give the folder of transformers"):
-        speechmix.load(tmp_path / "converted")
+    tokenizer.save_pretrained(folder)
+    extractor = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": False}
+    (folder / "preprocessor_config.json").write_text(json.dumps(extractor))
+    return folder
+
+
+def convert_wav2vec2(source: Path, folder: Path, kind: str, *names: str) -> Path:
+    """Convert as CTranslate2's own program does, and copy some files of transformers."""
+    converters = pytest.importorskip("ctranslate2.converters", reason="no extra `engines`")
+    converter = converters.TransformersConverter(str(source), copy_files=list(names))
+    converter.convert(str(folder), quantization=kind, force=True)
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["float32", "float16", "int8"])
+def test_a_wav2vec2_gives_the_logits_of_transformers_and_of_the_engine(kind, wav2vec2, tmp_path):
+    folder = convert_wav2vec2(wav2vec2, tmp_path / "converted", kind, *WAV2VEC2_FILES)
+    model = speechmix.load(folder, device="cpu")
+    original = speechmix.load(wav2vec2, device="cpu")
+    sound = torch.randn(1, 8000, generator=torch.Generator().manual_seed(1))
+    logits, expected = (each.module(sound).logits for each in (model, original))
+    largest = {"float32": 1e-4, "float16": 5e-3, "int8": 0.2}[kind]
+    torch.testing.assert_close(logits, expected, rtol=0, atol=largest)
+    assert model.tokenizer.get_vocab() == original.tokenizer.get_vocab()
+    assert model.feature_extractor.do_normalize is False
+    assert model.origin.format_name.startswith("CTranslate2 (wav2vec2), ")
+    import ctranslate2
+
+    engine = ctranslate2.models.Wav2Vec2(str(folder), compute_type="float32")
+    written = engine.encode(ctranslate2.StorageView.from_array(sound[:, None].numpy()), to_cpu=True)
+    torch.testing.assert_close(
+        logits, torch.from_numpy(np.array(written)).reshape(logits.shape), rtol=0, atol=2e-5
+    )
+    maps = speechmix.mix(model, speechmix.Clip.from_array(sound[0].numpy(), 16_000), units="frame")
+    assert maps["value_zeroing", "encoder"].provenance["checkpoint"]["format_name"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_folder_of_a_wav2vec2_lacks_is_said(wav2vec2, tmp_path):
+    """CTranslate2's own vocabulary.json has the tokens in no order of their ids."""
+    folder = convert_wav2vec2(wav2vec2, tmp_path / "converted", "float32")
+    model = speechmix.load(folder, device="cpu")
+    assert model.tokenizer is None
+    assert [remark.split(" of ")[0] for remark in model.origin.remarks] == [
+        "it has no vocab.json",
+        "it has no preprocessor_config.json",
+    ]
+    with pytest.raises(InputError, match="leave engine= out"):
+        speechmix.load(folder, engine="ctranslate2")
+    (folder / "vocab.json").write_text("[")
+    with pytest.raises(ModelError, match=r"vocab\.json: no Wav2Vec2CTCTokenizer"):
+        speechmix.load(folder)
 
 
 def test_the_cache_of_the_hub_is_known(tmp_path):

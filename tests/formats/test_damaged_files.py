@@ -20,7 +20,18 @@ from tests.formats import writers
 from tests.formats.damage import damage
 from tests.formats.test_formats import write
 
-FORMATS = ("ggml", "f16", "q5_0", "q8_0", "openai", "MLX", "MLX safetensors", "CTranslate2", "ONNX")
+FORMATS = (
+    "ggml",
+    "f16",
+    "q5_0",
+    "q8_0",
+    "openai",
+    "MLX",
+    "MLX safetensors",
+    "CTranslate2",
+    "CTranslate2 wav2vec2",
+    "ONNX",
+)
 # What a value of a text file may be instead.
 ODD_VALUES = (None, "x", -1, 0, 2**31, 10**30, 1.5, float("nan"), [], [[]], ["x"], {}, [[0, 10**9]])
 pytestmark = [
@@ -114,6 +125,9 @@ def replace_value(text: str, place, value) -> str:
     [
         ("CTranslate2", "config.json"),
         ("CTranslate2", "tokenizer.json"),
+        ("CTranslate2 wav2vec2", "vocab.json"),
+        ("CTranslate2 wav2vec2", "tokenizer_config.json"),
+        ("CTranslate2 wav2vec2", "preprocessor_config.json"),
         ("MLX", "config.json"),
         ("ONNX", "config.json"),
         ("ONNX", "generation_config.json"),

@@ -21,7 +21,13 @@ from speechmix.mixing.passes.mix import mix
 from tests.formats import writers
 from tests.formats.onnx_merge import merge_decoder
 from tests.formats.onnx_writer import quantise, write_onnx
-from tests.formats.test_ctranslate2 import tiny_whisper, write_ctranslate2
+from tests.formats.test_ctranslate2 import (
+    WAV2VEC2_FILES,
+    convert_wav2vec2,
+    tiny_whisper,
+    write_ctranslate2,
+    write_wav2vec2,
+)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*it has no tokenizer", "ignore:.*no alignment heads"
@@ -38,6 +44,10 @@ def write(kind: str, module, folder):
     folder.mkdir(parents=True, exist_ok=True)
     if kind == "CTranslate2":
         path = write_ctranslate2(tiny_whisper(), folder, "int8")
+        return path, path / "model.bin"
+    if kind == "CTranslate2 wav2vec2":
+        source = write_wav2vec2(folder.with_name("hf"))
+        path = convert_wav2vec2(source, folder, "int8", *WAV2VEC2_FILES)
         return path, path / "model.bin"
     if kind.startswith("MLX"):
         path = writers.write_mlx(module, folder, is_npz=kind == "MLX")

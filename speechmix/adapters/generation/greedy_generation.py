@@ -225,7 +225,7 @@ def generate_transcript(model: Model, clip: Clip) -> GeneratedText:
     text_kind = "translation" if model.prefix.task == "translate" else "transcript"
     ids, n_prefix, ended = generate_greedily(model, clip)
     text = decode_ids(model, ids[n_prefix:])
-    author = f"the model ({model.label}, greedy)" if model.engine is None else str(model.engine)
+    author = f"the model ({model.label}, greedy)" if model.engine is None else model.writer
     return GeneratedText(tuple(ids), n_prefix, text, f"{text_kind} of {author}", ended)
 
 

@@ -197,6 +197,11 @@ class ModelDescription:
         """Name for tables and files: the model, and the seed of a random twin."""
         return self.name if self.init == "trained" else f"{self.name} random {self.seed}"
 
+    @property
+    def writer(self) -> str:
+        """Who writes the transcripts: the model, or the engine that runs it beside its copy here."""
+        return self.label if self.engine is None else f"{self.label} in {self.engine}"
+
     def describe(self) -> str:
         """Return a few lines that say what was found: family, stacks, layers, heads, norm order,
         final norm."""

@@ -142,7 +142,14 @@ class RunningEngine:
         """Say how far the copy is on a clip; a ModelError where it is too far."""
         distance = self.measure(model, clip)
         self.check(distance)
-        return f"Measured is a copy of the weights. {distance}."
+        return (
+            f"Measured is not the engine, but a copy of its weights ({model.origin}). {distance}."
+        )
+
+    def provenance(self, model: Model, clip: Clip) -> dict[str, object]:
+        """What a map of the copy says: the engine, and how far the copy is from it on the clip."""
+        distance = vars(self.measure(model, clip))
+        return {name: value for name, value in distance.items() if name not in ("clip", "text")}
 
     def check(self, distance: EngineDistance) -> None:
         """Raise a ModelError for a copy too far from its engine."""

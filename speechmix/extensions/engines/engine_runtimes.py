@@ -179,6 +179,8 @@ def check_runtime(name: str, format_name: str) -> None:
         raise InputError(f"engine= takes one of {', '.join(_RUNTIMES)}, found {name!r}")
     if not format_name.startswith(_RUNTIMES[name][2]):
         raise InputError(f"{name} does not run a model of the format {format_name}")
+    if "(wav2vec2)" in format_name:
+        raise InputError(f"{name} writes with a Whisper alone: of a wav2vec2, leave engine= out")
     if name == "whisper.cpp" and format_name.endswith(
         ", f32"
     ):  # seen in 1.8.5: it aborts the process

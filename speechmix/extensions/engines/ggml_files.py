@@ -21,12 +21,11 @@ from ...adapters.loading.foreign_checkpoint import CheckpointReader, ForeignChec
 from ...adapters.transformers_types import Config, FeatureExtractor
 from ...errors import MissingExtraError, ModelError
 from .byte_reader import READ_ERRORS, ByteReader, damaged_file_error, read_start
+from .module_checkpoint import WeightParts, describe_types
 from .whisper_tokens import OpenaiVocabulary
 from .whisper_weights import (
     NO_HEADS,
     OPENAI_SIZES,
-    WeightParts,
-    describe_types,
     hugging_face_name,
     openai_config,
     whisper_checkpoint,
@@ -67,9 +66,9 @@ def open_ggml(path: Path) -> ForeignCheckpoint:
         config,
         WeightParts(weights, shapes),
         lambda: vocabulary.generation_config(has_symbols=False),
-        vocabulary.tokenizer,
-        lambda: create_extractor(config, mel_filters, path),
-        (NO_HEADS,),
+        load_tokenizer=vocabulary.tokenizer,
+        load_extractor=lambda: create_extractor(config, mel_filters, path),
+        remarks=(NO_HEADS,),
     )
 
 

@@ -1,15 +1,12 @@
-"""Read a Whisper exported to ONNX by optimum or for transformers.js, float or quantised.
+"""Read a Whisper exported to ONNX by optimum or for transformers.js, float or quantised, and smart-turn.
 
 In: a folder with config.json, tokenizer files and encoder_model.onnx with decoder_model.onnx (or
 decoder_model_merged.onnx), in the folder or in its folder onnx; of several types the file of the encoder
-(encoder_model_quantized.onnx). Or one file: the classifier smart-turn. Out: a model of transformers.
-
-Read smart-turn (pipecat-ai), which hears whether a speaker has finished: Whisper tiny's encoder with a
-head, in one ONNX file of 8 s.
-
-In: its graph. Out: a classifier with the labels "incomplete" and "complete". The head weights frames by
-attention pooling, and has three linear layers; its sigmoid becomes a softmax over the logits 0 and z.
-The file quantises activations; the copy does not, so it is another model: measure how far it is.
+(encoder_model_quantized.onnx). Or one file: smart-turn (pipecat-ai), which hears whether a speaker has
+finished, Whisper tiny's encoder for 8 s with a head. Out: a model of transformers; of smart-turn a
+classifier with the labels "incomplete" and "complete". Its head weights frames by attention pooling, and
+has three linear layers; its sigmoid becomes a softmax over the logits 0 and z. The file quantises
+activations; the copy does not, so it is another model: measure how far it is.
 """
 
 from __future__ import annotations
@@ -23,14 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...adapters.loading.checkpoints import NO_CUSTOM_CODE, first_line, transformers_class
 from ...adapters.loading.foreign_checkpoint import CheckpointReader, ForeignCheckpoint
 from ...adapters.transformers_types import Config, FeatureExtractor
 from ...errors import ModelError, SpeechmixError
 from .byte_reader import damaged_file_error
-from .ctranslate2_files import load_tokenizer_file
+from .module_checkpoint import WeightParts, load_beside, module_checkpoint
 from .onnx_graph import OnnxGraph
-from .whisper_weights import WeightParts, create_config, whisper_checkpoint
+from .whisper_weights import create_config, whisper_checkpoint
 
 _PREFIX = "inner."
 QUANTISED_ACTIVATIONS = (
@@ -75,29 +71,24 @@ def open_smart_turn(graph: OnnxGraph) -> ForeignCheckpoint:
     config.architectures = ["WhisperForAudioClassification"]
     config.id2label = {0: "incomplete", 1: "complete"}
 
-    def load_module(dtype: torch.dtype) -> nn.Module:
-        module = _classifier_class()(config)
-        state = {
-            name: torch.from_numpy(np.array(value)).to(dtype) for name, value in arrays.items()
-        }
-        state["pool_attention.2.weight"] = state["pool_attention.2.weight"].reshape(1, -1)
-        try:
-            module.load_state_dict(state, assign=True)
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ModelError(f"{graph.path}: damaged, or another model ({reason})") from error
-        result: nn.Module = module
-        return result
-
+    pooling = "pool_attention.2.weight"
+    arrays[pooling] = arrays[pooling].reshape(1, -1)
     remarks = (QUANTISED_ACTIVATIONS,) * graph.has_quantised_activations
-    return ForeignCheckpoint(
+    return module_checkpoint(
         graph.path,
         f"ONNX (smart-turn), {graph.types()}",
         config,
-        _classifier_class(),
-        load_module,
-        load_extractor=lambda: _create_extractor(config),
+        _weight_parts(arrays),
+        model_class=_classifier_class(),
+        load_extractor=partial(_create_extractor, config),
         remarks=(*remarks, _PADDING),
+    )
+
+
+def _weight_parts(arrays: dict[str, np.ndarray]) -> WeightParts:
+    return WeightParts(
+        {name: partial(_tensor, value) for name, value in arrays.items()},
+        {name: [*value.shape] for name, value in arrays.items()},
     )
 
 
@@ -201,7 +192,7 @@ def open_onnx(path: Path) -> ForeignCheckpoint:
 
 def _open_whisper(path: Path, encoder: OnnxGraph, decoder: OnnxGraph) -> ForeignCheckpoint:
     folder = path.parent if (path.parent / "config.json").is_file() else path.parent.parent
-    config = _read(folder, "AutoConfig")
+    config = load_beside(folder, "AutoConfig")
     if config.model_type != "whisper":
         raise ModelError(
             f"{folder / 'config.json'}: expected a Whisper, found {config.model_type!r:.40}"
@@ -223,27 +214,15 @@ def _open_whisper(path: Path, encoder: OnnxGraph, decoder: OnnxGraph) -> Foreign
         path,
         f"ONNX, {encoder.types()}",
         config,
-        WeightParts(
-            {name: partial(_tensor, value) for name, value in arrays.items()},
-            {name: value.shape for name, value in arrays.items()},
-        ),
-        lambda: _read(folder, "GenerationConfig"),
-        partial(load_tokenizer_file, folder),
+        _weight_parts(arrays),
+        partial(load_beside, folder, "GenerationConfig"),
+        load_tokenizer=partial(load_beside, folder, "WhisperTokenizer"),
         remarks=(QUANTISED_ACTIVATIONS,) * encoder.has_quantised_activations,
     )
 
 
 def _tensor(value: np.ndarray) -> Tensor:
     return torch.from_numpy(np.array(value, dtype=np.float32))
-
-
-def _read(folder: Path, class_name: str) -> Config:
-    try:
-        return transformers_class(class_name).from_pretrained(str(folder), **NO_CUSTOM_CODE)
-    except Exception as error:  # a damaged file
-        raise ModelError(
-            f"{folder}: no {class_name} beside the ONNX files ({first_line(error)})"
-        ) from error
 
 
 ONNX_READER = CheckpointReader(is_onnx_model, open_onnx)

@@ -16,11 +16,10 @@ import torch
 from ...adapters.loading.foreign_checkpoint import CheckpointReader, ForeignCheckpoint
 from ...errors import ModelError
 from .byte_reader import check_stored_archive, read_start
+from .module_checkpoint import WeightParts, describe_types
 from .whisper_tokens import OpenaiVocabulary, installed_tokens
 from .whisper_weights import (
     NO_HEADS,
-    WeightParts,
-    describe_types,
     hugging_face_name,
     openai_config,
     whisper_checkpoint,
@@ -80,10 +79,10 @@ def whisper_of_openai(
         config,
         WeightParts(
             {name: partial(torch.clone, value) for name, value in weights.items()},
-            {name: value.shape for name, value in weights.items()},
+            {name: [*value.shape] for name, value in weights.items()},
         ),
         lambda: vocabulary.generation_config(has_symbols=True, alignment_heads=alignment_heads),
-        vocabulary.tokenizer,
+        load_tokenizer=vocabulary.tokenizer,
         remarks=(remark,) if alignment_heads else (remark, NO_HEADS),
     )
 

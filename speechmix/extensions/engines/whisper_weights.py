@@ -1,25 +1,21 @@
 """Config and weights of a Whisper from what files of other engines hold.
 
 In: sizes and weights, by the names of OpenAI's code (openai-whisper, whisper.cpp, MLX) or of
-transformers. Out: a `WhisperConfig`, and an unmodified `WhisperForConditionalGeneration`. Nothing is
-allocated before the sizes and the weights agree.
+transformers. Out: a `WhisperConfig`, and an unmodified `WhisperForConditionalGeneration`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from ...adapters.loading.checkpoints import first_line
 from ...adapters.loading.foreign_checkpoint import ForeignCheckpoint
-from ...adapters.transformers_types import Config, FeatureExtractor, PretrainedModule, Tokenizer
+from ...adapters.transformers_types import Config, PretrainedModule
 from ...errors import ModelError
+from .module_checkpoint import WeightParts, module_checkpoint
 
 OPENAI_SIZES = (  # `dims` of openai-whisper, in the order in which ggml files hold them
     "n_vocab",
@@ -121,51 +117,8 @@ def create_config(source: str | Path, *, end_id: int | None = None, **sizes: Any
         suppress_tokens=None,
         begin_suppress_tokens=None,
     )
-    config.architectures, config.dtype = ["WhisperForConditionalGeneration"], torch.float32
+    config.dtype = torch.float32
     return config
-
-
-def build_whisper(
-    config: Config, shapes: Mapping[str, Iterable[int]], source: str | Path
-) -> PretrainedModule:
-    """Build a model without memory for its weights, and compare its shapes with those of a file.
-
-    A ModelError for weights that are missing, left over or of other shapes; names are those within
-    ``model.`` of transformers.
-    """
-    from transformers import WhisperForConditionalGeneration
-
-    layers = {
-        name.split(".layers.")[0] + name.split(".")[2] for name in shapes if ".layers." in name
-    }
-    if len(layers) != config.encoder_layers + config.decoder_layers:
-        raise ModelError(
-            f"{source}: damaged: weights of {len(layers)} layers, and it claims "
-            f"{config.encoder_layers} + {config.decoder_layers}"
-        )
-    try:
-        with torch.device("meta"):
-            module = WhisperForConditionalGeneration(config)
-    except Exception as error:  # sizes of no Whisper: PyTorch raises what it likes
-        raise ModelError(f"{source}: sizes of no Whisper ({first_line(error)[:200]})") from error
-    expected = {name: tuple(value.shape) for name, value in module.model.state_dict().items()}
-    shape_by_name = {name: tuple(shape) for name, shape in shapes.items()}
-    for name in sorted(expected.keys() | shape_by_name.keys()):
-        if expected.get(name) != shape_by_name.get(name):
-            raise ModelError(
-                f"{source}: damaged, or another model: {name!r:.90} should have the shape "
-                f"{expected.get(name, 'none')}, found {shape_by_name.get(name, 'no such weight')}"
-            )
-    return module
-
-
-@dataclass(frozen=True)
-class WeightParts:
-    """Weights by transformers' names within ``model.``: what reads each, and the shape that it will
-    have."""
-
-    readers: Mapping[str, Callable[[], Tensor]]
-    shapes: Mapping[str, Iterable[int]]
 
 
 def whisper_checkpoint(
@@ -174,42 +127,27 @@ def whisper_checkpoint(
     config: Config,
     weights: WeightParts,
     create_generation_config: Callable[[], Config],
-    load_tokenizer: Callable[[], Tokenizer],
-    load_extractor: Callable[[], FeatureExtractor] = lambda: None,
-    remarks: tuple[str, ...] = (),
+    **parts: Any,
 ) -> ForeignCheckpoint:
-    """Compare the shapes of a file with its sizes, and return the checkpoint; weights are read one by
-    one when it is loaded."""
-    from transformers import WhisperForConditionalGeneration
+    """Compare the sizes of a Whisper with the shapes of its weights, by their names within
+    ``model.``, and return the checkpoint; `parts` are arguments of `module_checkpoint`."""
+    layers = {
+        name.split(".layers.")[0] + name.split(".")[2]
+        for name in weights.shapes
+        if ".layers." in name
+    }
+    if len(layers) != config.encoder_layers + config.decoder_layers:
+        raise ModelError(
+            f"{path}: damaged: weights of {len(layers)} layers, and it claims "
+            f"{config.encoder_layers} + {config.decoder_layers}"
+        )
 
-    module = build_whisper(config, weights.shapes, path)
+    config.architectures = ["WhisperForConditionalGeneration"]
 
-    def load_module(dtype: torch.dtype) -> torch.nn.Module:
-        try:
-            state = {f"model.{name}": read().to(dtype) for name, read in weights.readers.items()}
-            state["proj_out.weight"] = state["model.decoder.embed_tokens.weight"]
-            module.load_state_dict(state, assign=True)
-            module.generation_config = create_generation_config()
-        except (ValueError, TypeError, RuntimeError, KeyError, IndexError, OSError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ModelError(f"{path}: damaged ({reason})") from error
+    def finish(module: PretrainedModule) -> None:
+        module.generation_config = create_generation_config()
         module.tie_weights()
-        loaded: torch.nn.Module = module
-        return loaded
 
-    return ForeignCheckpoint(
-        path,
-        format_name,
-        config,
-        WhisperForConditionalGeneration,
-        load_module,
-        load_tokenizer,
-        load_extractor,
-        remarks,
+    return module_checkpoint(
+        path, format_name, config, weights, base="model.", finish=finish, **parts
     )
-
-
-def describe_types(names: Iterable[str]) -> str:
-    """Join the types of weights, the quantised ones first, without the usual float32 biases."""
-    types = sorted(set(names), key=lambda name: (re.match("f|bf", name) is not None, name))
-    return "+".join([name for name in types if name != "f32"] or ["f32"])

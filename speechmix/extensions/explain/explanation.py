@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ...errors import InputError
+from ...files.text_files import write_table
 from ...files.whole_files import whole_file
 from .explanation_numbers import ExplanationNumbers
 from .tables import attribution_table, effects_table, frames_table, pairs_table, sort_sources
@@ -103,14 +104,17 @@ class Explanation(ExplanationNumbers):
         ``drop_low`` and ``drop_high`` their range. ``specific`` is the share of the source for this
         word less its mean share for the other written words, ``distance`` how well the measure
         tells words apart. ``spelling_margin`` and ``spelling_prior`` are those of
-        `SpellingMargins`. ``rank`` counts from 1.
+        `SpellingMargins`. ``rank`` counts from 1. The table's `attrs`, which parquet files keep, say
+        who wrote the text (``by``), and what is remarked of all words.
 
         Parameters
         ----------
         own_sound : bool
             With each word's own sound; else as of `without_own_sound`.
         """
-        return attribution_table(self if own_sound else self.without_own_sound())
+        table = attribution_table(self if own_sound else self.without_own_sound())
+        table.attrs = {"by": self.by, "remarks": [*self.remarks]}
+        return table
 
     def effects_to_dataframe(self) -> pd.DataFrame:
         """A row for each choice, removed source and fill, `tables.EFFECT_COLUMNS`: what the word is
@@ -216,11 +220,10 @@ class Explanation(ExplanationNumbers):
                 f"expected a path that ends in one of {', '.join(ENDINGS)}, found {path.name!r}"
             )
         if ending in TABLES:
-            _write_table(self.to_dataframe(), path)
+            write_table(self.to_dataframe(), path)
             if self.pairs:
-                _write_table(
-                    self.pairs_to_dataframe(), path.with_name(f"{path.stem}_pairs{path.suffix}")
-                )
+                pairs_path = path.with_name(f"{path.stem}_pairs{path.suffix}")
+                write_table(self.pairs_to_dataframe(), pairs_path)
             return path
         with whole_file(path) as unfinished:
             if ending == ".html":
@@ -263,11 +266,3 @@ def _save_figure(ax: Axes, path: Path, kind: str) -> None:
     figure = cast("Figure", ax.get_figure(root=True))  # the one that `plot` made
     figure.savefig(path, format=kind, dpi=150, bbox_inches="tight")
     pyplot.close(figure)
-
-
-def _write_table(table: pd.DataFrame, path: Path) -> None:
-    with whole_file(path) as unfinished:
-        if path.suffix.lower() == ".csv":
-            table.to_csv(unfinished, index=False)
-        else:
-            table.to_parquet(unfinished, index=False, write_page_checksum=True)

@@ -100,7 +100,7 @@ def transcript_errors(
     reference, transcript = _comparable_words(said), _comparable_words(written)
     edits = align_words([form for _, form in reference], [form for _, form in transcript])
     errors: list[TranscriptError] = []
-    for rows, columns in _list_runs(edits):
+    for rows, columns in list_runs(edits):
         near = 1  # "75 percent" and "75%" share a word
         said_text, written_text = (
             " ".join(
@@ -127,7 +127,7 @@ def transcript_errors(
     return errors
 
 
-def _list_runs(edits: Sequence[tuple[str, int, int]]) -> list[tuple[range, range]]:
+def list_runs(edits: Sequence[tuple[str, int, int]]) -> list[tuple[range, range]]:
     """Edits that follow each other without an equal word between them, as ranges of the words that were
     said and written."""
     runs: list[tuple[range, range]] = []

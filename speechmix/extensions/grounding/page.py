@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import InputError
 from ...files.json_files import JsonObject
-from ...files.text_files import write_csv
+from ...files.text_files import write_csv, write_table
 from ...files.whole_files import whole_file, write_json, write_text
 from ...inputs.clips.player import encode_wav
 from ...inputs.formats.elan import write_elan
@@ -208,8 +208,7 @@ def _one_line(text: str) -> str:
 
 
 def _write_parquet(grounding: Grounding, path: Path, threshold: float) -> None:
-    with whole_file(path) as unfinished:
-        grounding.to_dataframe().to_parquet(unfinished, index=False, write_page_checksum=True)
+    write_table(grounding.to_dataframe(), path)
 
 
 def _write_textgrid(grounding: Grounding, path: Path, threshold: float) -> None:

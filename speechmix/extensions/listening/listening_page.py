@@ -25,9 +25,10 @@ from ...reporting.pages.html_page import (
     FirstScreen,
     Item,
     Part,
-    SortableTable,
     render_page,
+    round_cells,
     sortable_cells,
+    sortable_numbers,
 )
 from ...reporting.plots.figure_style import (
     LABEL_SIZE,
@@ -257,27 +258,7 @@ def _seconds_items(results: Sequence[Listening]) -> Iterator[Item]:
                 f"{label}: start, end: seconds; effect: how far the log-odds of the right answer fall without the stretch "
                 "(nats); gradient: gradient x input of the stretch (nats); agreement: rank correlation of both in an item."
             )
-            yield _sortable(result.seconds)
-
-
-def _sortable(table: pd.DataFrame) -> SortableTable:
-    rounded = _round(table)
-    rounded = rounded.loc[:, (rounded != "").any()]
-    numbers = [str(name) for name in rounded if table[name].dtype.kind == "f"]
-    return SortableTable(rounded, sort_keys={name: table[name].tolist() for name in numbers})
-
-
-def _round(table: pd.DataFrame) -> pd.DataFrame:
-    """Numbers with three digits, truth values as words, nothing for what is missing."""
-
-    def write(value: object) -> object:
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        if isinstance(value, float):
-            return "" if value != value else f"{value:.3g}"
-        return value
-
-    return table.astype(object).map(write)
+            yield sortable_numbers(result.seconds)
 
 
 def _route_items(results: Sequence[Listening]) -> Iterator[Item]:
@@ -292,7 +273,7 @@ def _route_items(results: Sequence[Listening]) -> Iterator[Item]:
         layers = result.routes.layers.astype({"layer": object, "layer_count": object})
         layers.loc[layers["removal"] == INPUT, ["stack", "layer", "layer_count"]] = ""
         for table in (layers, result.routes.heads.head(_MOST_HEADS), result.routes.removal):
-            yield _round(table)
+            yield round_cells(table)
 
 
 def _item_tables(results: Sequence[Listening]) -> Iterator[Item]:
@@ -303,4 +284,4 @@ def _item_tables(results: Sequence[Listening]) -> Iterator[Item]:
             f"{label}: needs: 1 if only the own sound gives the right answer, -1 if only the other one does; sound_effect, "
             "prompt_effect: nats that the right answer loses without them; shapley: nats."
         )
-        yield _sortable(result.table[columns])
+        yield sortable_numbers(result.table[columns])

@@ -24,7 +24,7 @@ from ...adapters.transformers_types import ModelOutput
 from ...inputs.words.transcript_accuracy import normalize_transcript
 from ...mixing.maps.numerics import ctc_log_probability
 from ..explain.decoder_drafts import decode_pieces, draft_tokens
-from ..explain.transcript_errors import align_words
+from ..explain.transcript_errors import align_words, list_runs
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -97,7 +97,7 @@ class ClipDecisions:
     def read(self, logits: Tensor, log_probabilities_a: Tensor | None, blank: int | None) -> Tensor:
         """Read a run's logits [1, T, V]: the margin of each change, and the divergence from A in nats for each position
         (0 if A is not given), [changes + 1]."""
-        scores = logits[0, self.rows].double().log_softmax(dim=-1)
+        scores = self.log_probabilities(logits)
         margins = []
         for change in self.changes:
             if blank is None:
@@ -207,29 +207,9 @@ def _find_ctc_changes(
     words_a, words_b = text_a.split(), text_b.split()
     ids_b = tuple(model_b.tokenizer(text_b).input_ids)
     changes = []
-    for rows, columns in _list_exchanges(words_a, words_b):
-        mixed = [
-            *words_b[: columns.start],
-            *words_a[rows.start : rows.stop],
-            *words_b[columns.stop :],
-        ]
-        ids_a = tuple(model_b.tokenizer(" ".join(mixed)).input_ids)
+    for rows, columns in list_runs(align_words(words_a, words_b)):
         of_a, of_b = words_a[rows.start : rows.stop], words_b[columns.start : columns.stop]
+        mixed = [*words_b[: columns.start], *of_a, *words_b[columns.stop :]]
+        ids_a = tuple(model_b.tokenizer(" ".join(mixed)).input_ids)
         changes.append(WordChange(" ".join(of_a), " ".join(of_b), columns.start, ids_a, ids_b))
     return ClipDecisions(clip.name, text_a, text_b, inputs, tuple(changes), slice(0, None))
-
-
-def _list_exchanges(words_a: Sequence[str], words_b: Sequence[str]) -> list[tuple[range, range]]:
-    """Return runs of words that differ, as ranges of A's and B's words."""
-    edits = align_words(words_a, words_b)
-    exchanges: list[tuple[range, range]] = []
-    stops = (-1, -1)
-    for kind, row, column in edits:
-        new_stops = (row + (kind != "insertion"), column + (kind != "deletion"))
-        if stops == (row, column):
-            rows, columns = exchanges[-1]
-            exchanges[-1] = range(rows.start, new_stops[0]), range(columns.start, new_stops[1])
-        else:
-            exchanges.append((range(row, new_stops[0]), range(column, new_stops[1])))
-        stops = new_stops
-    return exchanges

@@ -13,6 +13,7 @@ import pandas as pd
 
 from ...errors import InputError
 from ...evaluation.statistics.intervals import MIN_GROUPS, bootstrap_interval
+from ...files.text_files import write_table
 
 if TYPE_CHECKING:
     from .changed_words import ClipDecisions
@@ -168,14 +169,16 @@ class ModelDifference:
     @property
     def findings(self) -> list[str]:
         """What was found, in sentences."""
+        from ...reporting.pages.result_sentences import format_count
+
         changes, layers = self.changes, self.layers
         count, n_clips = sum(d.changed_count for d in self.decisions), len(self.decisions)
         changed_clips = sum(d.changed_count > 0 for d in self.decisions)
         if not self.changed_groups:
             return [f"The weights are equal; {count} words changed in {n_clips} clips."]
         sentences = [
-            f"{_count(count, 'word')} changed in {changed_clips} of {_count(n_clips, 'clip')}. B makes "
-            f"{_count(len(changes), 'decision')} differently"
+            f"{format_count(count, 'word')} changed in {changed_clips} of {format_count(n_clips, 'clip')}. B makes "
+            f"{format_count(len(changes), 'decision')} differently"
             + (f" ({changes['spelling'].sum()} in spelling alone)" if len(changes) else "")
             + "; other changed words follow from the text before them."
         ]
@@ -216,17 +219,12 @@ class ModelDifference:
         ending = path.suffix.lower()
         if ending not in ENDINGS:
             raise InputError(f"expected one of {', '.join(ENDINGS)}, found {str(path)!r}")
-        path.parent.mkdir(parents=True, exist_ok=True)
         if ending == ".html":
             from .difference_page import write_difference_page
 
             return write_difference_page(self, path)
-        for table, name in ((self.changes, path.stem), (self.layers, f"{path.stem}_layers")):
-            target = path.with_name(f"{name}{ending}")
-            if ending == ".csv":
-                table.to_csv(target, index=False)
-            else:
-                table.to_parquet(target, index=False)
+        write_table(self.changes, path)
+        write_table(self.layers, path.with_name(f"{path.stem}_layers{path.suffix}"))
         return path
 
 
@@ -234,7 +232,3 @@ def _interval(low: float, high: float) -> str:
     if np.isnan(low):
         return f" (no interval: fewer than {MIN_GROUPS} groups of clips)"
     return f" [{low:.2f}, {high:.2f}]" if high >= 0.01 else f" [{low:.4f}, {high:.4f}]"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"

@@ -10,7 +10,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ...files.whole_files import write_text
-from ...reporting.pages.html_page import FirstScreen, Part, SortableTable, TermList, render_page
+from ...reporting.pages.html_page import (
+    FirstScreen,
+    Part,
+    SortableTable,
+    TermList,
+    render_page,
+    sortable_numbers,
+)
 from ...reporting.plots.figure_style import CUE_COLOR, LABEL_SIZE, TICK_SIZE, new_figure
 
 if TYPE_CHECKING:
@@ -45,8 +52,11 @@ def write_difference_page(difference: ModelDifference, path: Path) -> Path:
     )
     names = {"A": difference.model_a, "B": difference.model_b, **difference.provenance}
     parts: list[Part] = [
-        ("Which part of the model", [figure, _sortable(difference.layers)]),
-        ("Changed words", [_sortable(difference.changes)] if len(difference.changes) else []),
+        ("Which part of the model", [figure, sortable_numbers(difference.layers)]),
+        (
+            "Changed words",
+            [sortable_numbers(difference.changes)] if len(difference.changes) else [],
+        ),
         ("Transcripts", [SortableTable(transcripts)]),
         ("What the columns mean", [TermList(_TERMS)]),
         ("Models", [TermList(names)]),
@@ -61,18 +71,6 @@ def write_difference_page(difference: ModelDifference, path: Path) -> Path:
     title = f"{difference.model_a} and {difference.model_b}: what changed"
     write_text(path, render_page(title, [part for part in parts if part[1]], first=first))
     return path
-
-
-def _sortable(table: pd.DataFrame) -> SortableTable:
-    table = table.loc[:, table.notna().any()]  # no intervals with few groups
-    numbers = [str(name) for name in table if table[name].dtype.kind == "f"]
-    cells = table.copy()
-    for name in table:
-        if table[name].dtype.kind == "f":
-            cells[name] = ["" if np.isnan(value) else f"{value:.3g}" for value in table[name]]
-        elif table[name].dtype.kind == "b":
-            cells[name] = np.where(table[name], "yes", "no")
-    return SortableTable(cells, sort_keys={name: table[name].tolist() for name in numbers})
 
 
 def difference_panel(difference: ModelDifference, *, ax: Axes | None = None) -> Axes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,13 +104,15 @@ def measure_layer_effects(
                 up_to.append(up_to[-1] if up_to else intact_b)
         effects = np.stack(alone)[:, :-1] - intact_b[:-1]
         largest = {int(group) for group in effects.argmax(axis=0)} if effects.size else set()
-        heads = {
-            (index, part): runner.read(
-                weights, None if groups[index].stack == "encoder" else states_b
-            )
+        head_weights = {
+            (index, part): weights
             for index in sorted(largest)
             if groups[index] in changed
             for part, weights in list_head_weights(model_b, model_a, groups[index]).items()
+        }
+        heads = {
+            key: runner.read(weights, None if groups[key[0]].stack == "encoder" else states_b)
+            for key, weights in head_weights.items()
         }
         errors = _layer_errors(runner, groups, changed)
     return ClipEffects(
@@ -174,7 +177,7 @@ def _layer_errors(
     states_of_a: dict[tuple[str, int], Tensor] = {}
 
     def compare_layers(
-        module: nn.Module, args: Any, kwargs: Any, output: Any, members: Any
+        members: Any, module: nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
         entering = arguments_by_name(module, args, kwargs)[0]
         leaving = first_output(output)
@@ -189,7 +192,7 @@ def _layer_errors(
             local[index] = _relative_error(other - leaving, leaving - entering)
 
     def compare_states(
-        module: nn.Module, args: Any, kwargs: Any, output: Any, members: Any
+        members: Any, module: nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
         for index in members:
             of_a = states_of_a[groups[index].stack, groups[index].layer or 0]
@@ -198,18 +201,8 @@ def _layer_errors(
     for model, compare in ((model_a, compare_layers), (model_b, compare_states)):
         with ExitStack() as hooks:
             for module, members in _layers_of_groups(model, groups):
-
-                def hook(
-                    module: nn.Module,
-                    args: Any,
-                    kwargs: Any,
-                    output: Any,
-                    compare: Any = compare,
-                    members: Any = members,
-                ) -> None:
-                    compare(module, args, kwargs, output, members)
-
-                hooks.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
+                hook = module.register_forward_hook(partial(compare, members), with_kwargs=True)
+                hooks.callback(hook.remove)
             runner.run(model, {}, None)
     return local, state
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -101,7 +101,7 @@ def list_groups(model: Model) -> list[WeightGroup]:
 
     def claim(modules: Iterable[nn.Module | None], key: tuple[str, int | None, str]) -> None:
         for module in filter(None, modules):
-            for tensor in (*module.parameters(), *module.buffers()):
+            for tensor in _named_tensors(module).values():
                 owners.setdefault(id(tensor), key)
 
     order: list[tuple[str, int | None, str]] = []
@@ -137,9 +137,22 @@ def _input_holder(model: Model, stack: Stack) -> nn.Module:
     return stack.holder if "cross" in model.stacks else model.base
 
 
+def _stored_tensors(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, str, Tensor]]:
+    """Yield parameters and buffers as they are stored, also where `Model.in_use` reads them in a finer precision: what
+    holds each, its name there, its name in the model."""
+    for prefix, submodule in module.named_modules():
+        for registry in (submodule._parameters, submodule._buffers):
+            for name, tensor in dict.items(registry):
+                if tensor is not None:
+                    yield registry, name, f"{prefix}.{name}".lstrip("."), tensor
+
+
 def _named_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name; a tensor that several modules share is there once."""
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    names: dict[int, tuple[str, Tensor]] = {}
+    for *_, name, tensor in _stored_tensors(module):
+        names.setdefault(id(tensor), (name, tensor))
+    return dict(names.values())
 
 
 def find_changed_groups(
@@ -171,8 +184,6 @@ def list_head_weights(
     """
     if group.layer is None:
         return {}
-    names = {id(tensor): name for name, tensor in _named_tensors(model.module).items()}
-    other_tensors = _named_tensors(other.module)
     stack = model.stacks[group.stack]
     attention = stack.layers[group.layer].attention
     named = (attention.key, attention.value, attention.output)
@@ -181,42 +192,37 @@ def list_head_weights(
     widths = {module.out_features for module in linear[:3]}
     if len(linear) != 4 or len(widths) != 1 or next(iter(widths)) % stack.heads:
         return {}
-    size = next(iter(widths)) // stack.heads
+    names = {id(tensor): name for name, tensor in _named_tensors(model.module).items()}
+    others, size = _named_tensors(other.module), next(iter(widths)) // stack.heads
     by_part: dict[str, dict[str, Tensor]] = {}
     for head in range(stack.heads):
         rows = slice(head * size, (head + 1) * size)
         replacements = by_part[f"head {head}"] = {}
-        for module in linear[:3]:
-            for tensor in module.parameters(recurse=False):  # weight and, mostly, bias
-                replacements[names[id(tensor)]] = mixed = tensor.detach().clone()
-                mixed[rows] = other_tensors[names[id(tensor)]][rows]
-        name = names[id(linear[3].weight)]
-        replacements[name] = mixed = linear[3].weight.detach().clone()
-        mixed[:, rows] = other_tensors[name][:, rows]
+        for module in linear:
+            for kind, tensor in _named_tensors(module).items():  # weight and, mostly, bias
+                is_output = module is linear[3]
+                if is_output and kind != "weight":
+                    continue
+                name, place = names[id(tensor)], (slice(None), rows) if is_output else (rows,)
+                mixed = tensor.detach().clone()
+                mixed[place] = others[name].detach()[place]
+                replacements[name] = nn.Parameter(mixed, requires_grad=False)
     in_heads = set(by_part["head 0"])
-    by_part["rest"] = {name: other_tensors[name] for name in group.tensors if name not in in_heads}
+    by_part["rest"] = {name: others[name] for name in group.tensors if name not in in_heads}
     return by_part
 
 
 @contextmanager
 def exchange_weights(model: Model, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """Run a model with other weights of these names, as long as the block lasts. Call it within `Model.in_use`."""
+    """Run a model with other weights of these names, as long as the block lasts. Where `Model.in_use` converts them, they
+    must live as long as it lasts."""
     own_tensors = _named_tensors(model.module)
     new_by_id = {id(own_tensors[name]): tensor for name, tensor in tensors.items()}
-    restored: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
+    exchanged = [stored for stored in _stored_tensors(model.module) if id(stored[3]) in new_by_id]
     try:
-        for module in model.module.modules():
-            for registry in (module._parameters, module._buffers):
-                for name, tensor in registry.items():
-                    new = new_by_id.get(id(tensor))
-                    if tensor is not None and new is not None:
-                        restored.append((registry, name, tensor))
-        for registry, name, tensor in restored:
-            new = new_by_id[id(tensor)].detach()
-            registry[name] = (
-                nn.Parameter(new, requires_grad=False) if isinstance(tensor, nn.Parameter) else new
-            )
+        for registry, name, _, tensor in exchanged:
+            registry[name] = new_by_id[id(tensor)]
         yield
     finally:
-        for registry, name, tensor in restored:
+        for registry, name, _, tensor in exchanged:
             registry[name] = tensor

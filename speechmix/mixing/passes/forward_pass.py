@@ -208,6 +208,11 @@ def map_provenance(
         "seed": model.seed,
         "weights": model.fingerprint,
         **({"checkpoint": asdict(model.origin)} if model.origin else {}),
+        **(
+            {"inference_engine": model.engine.provenance(model, view.item)}
+            if model.engine is not None and view.item is not None
+            else {}
+        ),
         **view.provenance(),
         "dtype": dtype_name,
         "engine": engine,

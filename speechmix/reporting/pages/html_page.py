@@ -369,6 +369,27 @@ def _data_url(image: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}" if image else ""
 
 
+def sortable_numbers(table: pd.DataFrame) -> SortableTable:
+    """A table with its cells rounded, without empty columns, sorted by its numbers as they are."""
+    rounded = round_cells(table)
+    rounded = rounded.loc[:, (rounded != "").any()]
+    numbers = [str(name) for name in rounded if table[name].dtype.kind == "f"]
+    return SortableTable(rounded, sort_keys={name: table[name].tolist() for name in numbers})
+
+
+def round_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """Write numbers with three digits, truth values as words, nothing for what is missing."""
+
+    def write(value: object) -> object:
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, float):
+            return "" if value != value else f"{value:.3g}"
+        return value
+
+    return table.astype(object).map(write)
+
+
 def sortable_cells(
     table: pd.DataFrame, sort_keys: Mapping[str, Sequence[float]] | None = None
 ) -> dict[str, Sequence[object]]:

@@ -26,12 +26,12 @@ Piece = tuple[str, bool]  # text, and whether the other text has it differently
 
 @dataclass(frozen=True)
 class ModelTranscript:
-    """What one model wrote about a clip, beside the reference text.
+    """What one model, or an engine that runs it, wrote about a clip, beside the reference text.
 
     Both texts are lists of (piece, whether it differs).
     """
 
-    model: str
+    writer: str
     reference: list[Piece]
     transcript: list[Piece]
 
@@ -76,7 +76,8 @@ def model_transcripts(run: StoredRun, clip: str) -> list[ModelTranscript]:
     rows = table[table["clip"] == clip].to_dict("records")
     return [
         ModelTranscript(
-            model_name(row["model"]),
+            # An engine that wrote is named; of other rows the column is missing or empty.
+            row["writer"] if isinstance(row.get("writer"), str) else model_name(row["model"]),
             *mark_differences(str(row["text"]), str(row["transcript"] or "")),
         )
         for row in rows

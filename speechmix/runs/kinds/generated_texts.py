@@ -169,7 +169,8 @@ def _compute(item: ResultItem) -> Result:
         return Result([])  # nothing else depends on the transcript of a drawn clip
     rate = character_error_rate(item.clip.text or "", transcript, item.clip.language)
     row = {"text": item.clip.text, "transcript": transcript, "character_error_rate": rate}
-    return Result([row])
+    writer = {} if item.model.engine is None else {"writer": item.model.writer}
+    return Result([{**row, **writer}])
 
 
 TRANSCRIPTS_KIND = ResultKind("transcripts", _compute, cache_key=_cache_key, columns={})

@@ -363,7 +363,7 @@ def result_line(
     """
     count = len(clip.words or ())
     words = f"{count} word{'s' * (count != 1)}"
-    phrases = [clip.name, model.label, f"{clip.duration:.2f} s, {words}"]
+    phrases = [clip.name, model.writer, f"{clip.duration:.2f} s, {words}"]
     if doubts := without_calibration_note(" ".join(clip.doubts)):
         phrases.append(f"word times may be wrong: {doubts}")
     if transcript is not None:
