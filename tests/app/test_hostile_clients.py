@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from speechmix.extensions.app import serve as browser
-from speechmix.extensions.app import serve as serve_module
+from speechmix.extensions.app import server as browser
+from speechmix.extensions.app import server as serve_module
 from speechmix.extensions.app import server as server_module
 from speechmix.extensions.app import session as session_module
 from speechmix.extensions.app.server import ConnectionLimits

@@ -12,9 +12,9 @@ import urllib.request
 
 import pytest
 
-from speechmix.extensions.app import serve as browser
-from speechmix.extensions.app import serve as serve_module
 from speechmix.extensions.app import server
+from speechmix.extensions.app import server as browser
+from speechmix.extensions.app import server as serve_module
 from speechmix.inputs import bundled
 from speechmix.interfaces import cli
 from tests.reports.synthetic_runs import synthetic_run

@@ -11,7 +11,7 @@ EXTENSION = Extension(
     sections={"kind:ENGINE_DISTANCE_SECTION": 145},
     hooks={
         "open_engine": "engine_distance:RunningEngine",
-        "engine_kinds": "kind:list_engine_kinds",
+        "engine_kinds": "kind:distance_kinds",
     },
     checkpoint_readers={
         "ggml": "ggml_files:GGML_READER",

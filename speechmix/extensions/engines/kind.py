@@ -78,6 +78,6 @@ ENGINE_DISTANCE_KIND = ResultKind(
 ENGINE_DISTANCE_SECTION = PageSection("How far the copy is from the engine", _describe)
 
 
-def list_engine_kinds() -> dict[str, JsonObject]:
+def distance_kinds() -> dict[str, JsonObject]:
     """Return what a run beside an engine computes of each clip, with its options."""
     return {ENGINE_DISTANCE_KIND.name: {}}

@@ -1,6 +1,6 @@
 """Faithfulness evaluation of one item: metrics of measures against the effects of perturbations.
 
-In: a decision, measures and options. Out: `ItemResult` (item_rows.py).
+In: a decision, measures and options. Out: `ItemResult` (results.py).
 
 Joint removal of two tokens, against the removal of each alone.
 

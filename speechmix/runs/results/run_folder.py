@@ -38,7 +38,7 @@ from .clip_result_files import Part, part_paths
 CONTRIBUTIONS, ABLATION, TRANSCRIPTS = "cue_contribution", "ablation", "transcripts"
 SCORES = "scores"  # a folder of Parquet files
 BOUNDARIES = "boundaries"  # contributions with moved word boundaries
-SPEECH_ABLATION = "speech_ablation"  # the published ablation, by `speech_ablations`
+SPEECH_ABLATION = "speech_ablation"  # the published ablation, in clips of speech
 
 
 @dataclass(frozen=True)
