@@ -29,7 +29,7 @@ import pandas as pd
 import torch
 
 import speechmix
-from speechmix.extensions.faithfulness.scores import spearman
+from speechmix.extensions.faithfulness.word_scores import spearman
 from speechmix.files.text_files import write_csv
 from speechmix.mixing.maps.measure_registry import measure_facts
 from speechmix.mixing.maps.numerics import normalize_rows

@@ -22,7 +22,7 @@ import torch
 import speechmix
 from recipes import tiny_audio_language_model as tones
 from speechmix.extensions.listening.items import ListeningItem
-from speechmix.extensions.listening.listening_result import Listening
+from speechmix.extensions.listening.listening import Listening
 
 OPTIONS = ("low", "high", tones.NEITHER)
 KINDS = ("sound", "guess", "conflict")

@@ -17,10 +17,10 @@ from tiny_models import FRAME_EPOCHS, Recogniser
 
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
-from speechmix.extensions.synthetic_french.spelling_likelihood import is_number_correct
 from speechmix.extensions.synthetic_french.synthetic_corpus import (
     SAMPLE_RATE,
     SyntheticExample,
+    is_number_correct,
     speak_pairs,
 )
 from speechmix.files.text_files import write_csv

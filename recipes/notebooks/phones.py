@@ -35,7 +35,7 @@ import transformers
 
 import speechmix
 from speechmix.evaluation.statistics.intervals import mean_interval
-from speechmix.extensions.agreement.design import (
+from speechmix.extensions.agreement.item_selection import (
     read_assimilation_design,
     speak_assimilation_design,
     speak_clip,

@@ -33,7 +33,7 @@ if importlib.util.find_spec("speechmix") is None:
 import transformers
 
 import speechmix
-from speechmix.extensions.faithfulness.sanity import cascading_randomisation
+from speechmix.extensions.faithfulness.reliability import cascading_randomisation
 from speechmix.inputs import bundled
 
 transformers.utils.logging.disable_progress_bar()

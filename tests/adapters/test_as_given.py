@@ -12,7 +12,7 @@ from torch.nn.functional import cosine_similarity
 
 import speechmix
 from speechmix.adapters import family_of_type
-from speechmix.adapters.binding import fidelity_check as as_given
+from speechmix.adapters.binding import self_check as as_given
 from speechmix.adapters.families import registry
 
 SHAPE = {

@@ -15,7 +15,7 @@ from speechmix.adapters.capture.module_access import precision_context
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.alignment import place_words
 from speechmix.errors import ModelError
-from speechmix.extensions.synthetic_french.spelling_likelihood import log_likelihoods
+from speechmix.extensions.synthetic_french.synthetic_corpus import log_likelihoods
 from speechmix.inputs.bundled import clips, models
 from speechmix.interventions.value_knock_out import ablate
 from tests.conftest import ALL_FAMILIES, build, inputs_of, tiny

@@ -13,7 +13,7 @@ from speechmix.adapters.generation.decoder_text import decoder_prefix, decoder_t
 from speechmix.adapters.generation.greedy_generation import generate_greedily, transcribe
 from speechmix.adapters.generation.text_tokens import generate_text
 from speechmix.errors import InputError, SpeechmixError
-from speechmix.extensions.synthetic_french.spelling_likelihood import log_likelihoods
+from speechmix.extensions.synthetic_french.synthetic_corpus import log_likelihoods
 from tests.conftest import WHISPER
 from tests.scoring.test_mix import byte_tokenizer, clip_of, whisper_that_hears
 

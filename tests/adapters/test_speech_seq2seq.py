@@ -16,7 +16,7 @@ from speechmix.adapters.generation.decoder_text import decoder_prefix
 from speechmix.adapters.generation.greedy_generation import generate_greedily, transcribe
 from speechmix.alignment.whisper_attention import align_by_whisper
 from speechmix.errors import AlignmentError, InputError, ModelError
-from speechmix.extensions.synthetic_french.spelling_likelihood import log_likelihoods
+from speechmix.extensions.synthetic_french.synthetic_corpus import log_likelihoods
 from speechmix.studies.french.transcript_comparison import token_ranges
 from tests.models import shared_models
 from tests.models import speech_recognisers as tiny

@@ -21,7 +21,8 @@ from speechmix.adapters.binding.bound_layers import layer_modules
 from speechmix.adapters.capture.model_use import run_encoder
 from speechmix.adapters.families.conformers import granite_grid
 from speechmix.adapters.model import Model
-from speechmix.extensions.tracing import family_lookup, traced_family
+from speechmix.extensions.tracing import traced_family
+from speechmix.extensions.tracing import traced_family as family_lookup
 from speechmix.extensions.tracing.input_search import find_input_form
 from speechmix.extensions.tracing.measured_grid import MeasuredGrid
 from speechmix.extensions.tracing.replay_oracle import _ZeroedValues, compare_with_replay

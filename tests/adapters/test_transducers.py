@@ -23,7 +23,7 @@ from speechmix.adapters.generation.emission_paths import (
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.adapters.generation.text_tokens import generate_text
 from speechmix.errors import AlignmentError, InputError
-from speechmix.extensions.synthetic_french.spelling_likelihood import log_likelihoods
+from speechmix.extensions.synthetic_french.synthetic_corpus import log_likelihoods
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.removals import mute
 from tests.models import transducers

@@ -11,7 +11,7 @@ import torch
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError, StorageError
-from speechmix.extensions.synthetic_french.spelling_likelihood import (
+from speechmix.extensions.synthetic_french.synthetic_corpus import (
     is_number_correct,
     log_likelihoods,
 )

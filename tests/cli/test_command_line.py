@@ -204,6 +204,14 @@ def test_what_a_whisper_is_told_reaches_the_model(folder, tmp_path, capsys, comm
     assert "of a Whisper with its tokenizer; this is a wav2vec2 model" in printed.err + printed.out
 
 
+@pytest.mark.parametrize("command", ["score a.wav --model M", "ground a.wav --model M", "study"])
+def test_a_file_where_a_folder_is_written_is_refused(command, tmp_path, capsys):
+    path = tmp_path / "page.html"
+    assert main([*command.split(), "--out", str(path)]) == 1
+    assert f"write --out {tmp_path / 'page'}" in capsys.readouterr().err
+    assert not path.exists()
+
+
 def test_a_cut_that_is_no_cut_says_what_was_expected(capsys):
     with pytest.raises(SystemExit):
         main(["score", "a.wav", "--model", "m", "--out", "out", "--cut", "1.5"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.extensions.agreement.design import (
+from speechmix.extensions.agreement.item_selection import (
     read_assimilation_design,
     speak_assimilation_design,
 )

@@ -14,21 +14,20 @@ from scipy.stats import binomtest
 
 import speechmix
 from speechmix.extensions.listening import effects as shares
-from speechmix.extensions.listening.conflict_pairs import make_conflict_pairs
 from speechmix.extensions.listening.effects import listening_effects, run_conditions
 from speechmix.extensions.listening.items import (
     ListeningItem,
     check_items,
     choose_donors,
     group_items,
+    make_conflict_pairs,
     read_listening_items,
     write_listening_items,
 )
 from speechmix.extensions.listening.listening import count_passes, estimate_listening
 from speechmix.extensions.listening.listening_page import write_listening_page
 from speechmix.extensions.listening.questions import OTHER, OWN, SILENCE, AnswerReading, Question
-from speechmix.extensions.listening.route_effects import item_routes
-from speechmix.extensions.listening.sound_routes import sound_routes
+from speechmix.extensions.listening.sound_routes import item_routes, sound_routes
 from speechmix.extensions.listening.sound_seconds import sound_seconds
 from speechmix.inputs import bundled
 from tests.evaluation import planted_listening as planted

@@ -10,7 +10,7 @@ import torch
 import speechmix
 from speechmix.errors import InputError
 from speechmix.extensions.listening.questions import OTHER, OWN, Question
-from speechmix.extensions.listening.route_effects import item_routes
+from speechmix.extensions.listening.sound_routes import item_routes
 from speechmix.extensions.listening.sound_seconds import sound_seconds
 from tests.evaluation.listening_by_hand import (
     compare_with_runs_by_hand,

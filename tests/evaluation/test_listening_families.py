@@ -13,7 +13,7 @@ from speechmix.errors import InputError
 from speechmix.extensions.listening.effects import listening_effects
 from speechmix.extensions.listening.items import ListeningItem
 from speechmix.extensions.listening.questions import OWN, Question, prompt_inputs
-from speechmix.extensions.listening.route_effects import item_routes
+from speechmix.extensions.listening.sound_routes import item_routes
 from speechmix.extensions.listening.sound_seconds import sound_seconds
 from tests import mapping_coverage
 from tests.evaluation.listening_by_hand import (

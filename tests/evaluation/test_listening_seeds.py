@@ -15,7 +15,7 @@ import speechmix
 from recipes import listening as recipe
 from speechmix.extensions.listening.effects import PLAYERS
 from speechmix.extensions.listening.items import choose_donors
-from speechmix.extensions.listening.listening_result import Listening
+from speechmix.extensions.listening.listening import Listening
 from speechmix.extensions.listening.questions import NOISE, OTHER, SILENCE, SOUNDS
 from tests.evaluation import planted_listening as planted
 

@@ -11,7 +11,7 @@ from speechmix.evaluation.statistics.random_twin_comparison import (
     detectable_difference,
     groups_for_difference,
 )
-from speechmix.extensions.estimate.study_planning import groups_needed
+from speechmix.extensions.estimate.estimate import groups_needed
 from speechmix.interfaces.cli import main
 from tests.reports.synthetic_runs import synthetic_run
 

@@ -11,7 +11,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.extensions.states import states_file
+from speechmix.extensions.states import unit_states as states_file
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from tests.conftest import trained

@@ -17,7 +17,7 @@ def named_clip(name, text="les livres", doubts=()):
 
 
 def summary_of(init, clips, transcripts):
-    summary = PartSummary(SimpleNamespace(label="tiny", init=init))
+    summary = PartSummary(SimpleNamespace(label="tiny", init=init, writer="tiny"))
     for clip, transcript in zip(clips, transcripts, strict=True):
         summary.add(clip, [], transcript)
     return summary.line()

@@ -16,8 +16,7 @@ from transformers import PreTrainedTokenizerFast
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError
-from speechmix.extensions.explain.decoder_drafts import decode_pieces
-from speechmix.extensions.explain.generated_tokens import token_label
+from speechmix.extensions.explain.generated_tokens import decode_pieces, token_label
 from speechmix.extensions.explain.removals import FrozenPadding, make_removals, read_without
 from speechmix.extensions.explain.tables import COLUMNS
 from speechmix.extensions.planted.case_table import CUE, OTHER, TARGET

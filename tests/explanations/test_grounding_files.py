@@ -15,12 +15,12 @@ import pytest
 
 from speechmix import Clip
 from speechmix.errors import InputError
-from speechmix.extensions.explain.explanation import _write_table
 from speechmix.extensions.grounding.calibration import WordCalibration
 from speechmix.extensions.grounding.grounded_words import GroundedWord
 from speechmix.extensions.grounding.grounding import Grounding
 from speechmix.extensions.grounding.loops import Loop
 from speechmix.files.json_files import write_checked_json
+from speechmix.files.text_files import write_table
 from speechmix.inputs.formats.textgrid import read_textgrid
 from tests.reports.chromium import EXECUTABLE, Browser
 
@@ -274,7 +274,7 @@ def test_a_calibration_of_wrong_types_or_lengths_is_refused(tmp_path, changes):
 
 def test_a_damaged_parquet_file_is_found_by_readers_who_compare_checksums(grounding, tmp_path):
     table = pd.DataFrame({"score": np.random.default_rng(0).normal(size=500)})
-    _write_table(table, tmp_path / "why.parquet")
+    write_table(table, tmp_path / "why.parquet")
     for path in (tmp_path / "why.parquet", grounding.save(tmp_path / "a.parquet")):
         intact, written = pd.read_parquet(path), bytearray(path.read_bytes())
         damaged = 0

@@ -10,7 +10,7 @@ import speechmix
 from speechmix.adapters.capture.model_use import wrap_encoder_states
 from speechmix.errors import InputError
 from speechmix.extensions.model_diff.changed_words import find_changes
-from speechmix.extensions.model_diff.diff import diff
+from speechmix.extensions.model_diff.difference import diff
 from speechmix.extensions.model_diff.layer_effects import measure_layer_effects
 from speechmix.extensions.model_diff.weight_exchange import (
     copy_weights,

@@ -164,7 +164,7 @@ class TestBundledModels:
         assert value == pytest.approx(ablate(model, clip, stacks=[]).margin[0], abs=1e-3)
 
     def test_ctc_score_of_a_word_is_that_of_the_text_with_and_without_it(self):
-        from speechmix.extensions.synthetic_french.spelling_likelihood import log_likelihoods
+        from speechmix.extensions.synthetic_french.synthetic_corpus import log_likelihoods
 
         model = trained("tiny-french-ctc")
         clip = next(clip for clip in clips() if clip.meta["control"] == "no")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.extensions.agreement.cue_alignment_table import (
+from speechmix.extensions.agreement.cue_alignment import (
     alignment_figure,
     alignment_text,
     published_alignment,

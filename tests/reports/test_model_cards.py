@@ -11,8 +11,14 @@ import pytest
 
 from speechmix.errors import InputError
 from speechmix.evaluation.statistics.intervals import mean_interval
-from speechmix.extensions.cards.card_gallery import gallery_table, rank_ranges, write_gallery
-from speechmix.extensions.cards.card_texts import card_markdown, card_page, write_model_cards
+from speechmix.extensions.cards.card_texts import (
+    card_markdown,
+    card_page,
+    gallery_table,
+    rank_ranges,
+    write_gallery,
+    write_model_cards,
+)
 from speechmix.extensions.cards.model_card import CardEstimate, model_cards, read_model_card
 from speechmix.interfaces.cli import main
 

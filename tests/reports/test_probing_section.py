@@ -6,7 +6,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from speechmix.extensions.probing.probe_results import Probes
+from speechmix.extensions.probing.probe import Probes
 from speechmix.extensions.probing.section import PROBING
 from speechmix.reporting.pages.page_sections import PageContent
 from speechmix.reporting.pages.study_results import Study

@@ -32,8 +32,13 @@ from ...mixing.measures import find_measure
 from ...reporting.plots.figure_style import write_figure
 from ...runs.journal.stage_lines import open_request_folder
 from .blimp import PUBLISHED, BlimpItem
-from .cue_alignment import SHARE_METRICS, mean_alignment
-from .cue_alignment_table import alignment_figure, alignment_text, published_alignment
+from .cue_alignment import (
+    SHARE_METRICS,
+    alignment_figure,
+    alignment_text,
+    mean_alignment,
+    published_alignment,
+)
 from .fine_tuning import FineTuningOptions, fine_tune_choice
 from .item_scoring import (
     CueAlignmentOptions,

@@ -147,13 +147,13 @@ class AlignmentHeads:
 
     def plot(self, value: str = "error", *, ax: Axes | None = None) -> Axes:
         """Draw layers by heads: "error" in ms, or "correlation" with effects of removal."""
-        from .alignment_head_map import alignment_head_map
+        from .alignment_heads import alignment_head_map
 
         return alignment_head_map(self, value, ax=ax)
 
     def show(self) -> Figure:
         """Draw errors, and beside them correlations if they were measured."""
-        from .alignment_head_map import alignment_head_figure
+        from .alignment_heads import alignment_head_figure
 
         return alignment_head_figure(self)
 

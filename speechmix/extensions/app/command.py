@@ -51,8 +51,7 @@ def add_commands(commands: Subparsers) -> None:
 
 def _serve(options: argparse.Namespace) -> int:
     from ...inputs import bundled
-    from .serve import serve
-    from .server import HOST
+    from .server import HOST, serve
     from .session import MAX_CLIP_SECONDS
 
     serve(

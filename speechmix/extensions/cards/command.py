@@ -48,7 +48,7 @@ def _card(options: argparse.Namespace) -> int:
 
 
 def _gallery(options: argparse.Namespace) -> int:
-    from .card_gallery import write_gallery
+    from .card_texts import write_gallery
 
     page, reasons = write_gallery(options.folder, out=options.out)
     for reason in reasons:

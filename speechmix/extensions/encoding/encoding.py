@@ -50,7 +50,7 @@ from ...evaluation.statistics.groups import build_item_table, content_key, descr
 from ...evaluation.statistics.intervals import LEVEL, mean_interval
 from ...evaluation.statistics.random_twin_comparison import compare_with_twins
 from ..probing.scores import ratio_by_group
-from ..probing.unit_task import join_units
+from ..probing.task import join_units
 from ..probing.value_fits import assign_group_folds, predict_values
 from ..states.unit_states import unit_states
 from .unit_features import unit_features

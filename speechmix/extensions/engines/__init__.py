@@ -9,7 +9,10 @@ EXTENSION = Extension(
     commands={"engine": ("engine_command", "your own clips", 55)},
     kinds={"kind:ENGINE_DISTANCE_KIND": 145},
     sections={"kind:ENGINE_DISTANCE_SECTION": 145},
-    hooks={"open_engine": "engine_distance:RunningEngine"},
+    hooks={
+        "open_engine": "engine_distance:RunningEngine",
+        "engine_kinds": "kind:list_engine_kinds",
+    },
     checkpoint_readers={
         "ggml": "ggml_files:GGML_READER",
         "openai-whisper": "openai_files:OPENAI_READER",

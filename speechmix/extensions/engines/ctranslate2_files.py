@@ -20,9 +20,8 @@ from ...files.json_files import read_json_object
 from .byte_reader import read_start
 from .ctranslate2_variables import StoredWeights, Variables, read_variables
 from .ctranslate2_wav2vec2 import open_wav2vec2
-from .module_checkpoint import load_beside
+from .module_checkpoint import NO_HEADS, create_config, load_beside, whisper_checkpoint
 from .whisper_tokens import create_generation_config
-from .whisper_weights import NO_HEADS, create_config, whisper_checkpoint
 
 _ACTIVATIONS = {0: "relu", 2: "gelu_pytorch_tanh", 3: "gelu", 4: "gelu"}
 _SUBLAYERS = {  # name here: norm, and the layers into which each weight is split, in transformers

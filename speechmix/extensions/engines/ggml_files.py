@@ -21,15 +21,16 @@ from ...adapters.loading.foreign_checkpoint import CheckpointReader, ForeignChec
 from ...adapters.transformers_types import Config, FeatureExtractor
 from ...errors import MissingExtraError, ModelError
 from .byte_reader import READ_ERRORS, ByteReader, damaged_file_error, read_start
-from .module_checkpoint import WeightParts, describe_types
-from .whisper_tokens import OpenaiVocabulary
-from .whisper_weights import (
+from .module_checkpoint import (
     NO_HEADS,
     OPENAI_SIZES,
+    WeightParts,
+    describe_types,
     hugging_face_name,
     openai_config,
     whisper_checkpoint,
 )
+from .whisper_tokens import OpenaiVocabulary
 
 _MAGIC = b"lmgg"  # 0x67676d6c
 _TYPES: dict[int, tuple[str, str]] = {0: ("f32", "<f4"), 1: ("f16", "<f2")}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from ...files.json_files import JsonObject
 from ...files.parquet_files import read_parquet
 from ...reporting.pages.html_page import Item
 from ...reporting.pages.page_sections import PageContent, PageSection
@@ -75,3 +76,8 @@ ENGINE_DISTANCE_KIND = ResultKind(
     "engine_distance", _compute, cache_key=_cache_key, columns=_COLUMNS, needs_words=False
 )
 ENGINE_DISTANCE_SECTION = PageSection("How far the copy is from the engine", _describe)
+
+
+def list_engine_kinds() -> dict[str, JsonObject]:
+    """Return what a run beside an engine computes of each clip, with its options."""
+    return {ENGINE_DISTANCE_KIND.name: {}}

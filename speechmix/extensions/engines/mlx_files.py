@@ -19,8 +19,8 @@ from ...adapters.loading.foreign_checkpoint import CheckpointReader, ForeignChec
 from ...errors import ModelError
 from ...files.json_files import JsonObject, read_json_object
 from .byte_reader import check_stored_archive, damaged_file_error
+from .module_checkpoint import OPENAI_SIZES, openai_config
 from .openai_files import whisper_of_openai
-from .whisper_weights import OPENAI_SIZES, openai_config
 
 _WEIGHT_FILES = ("weights.safetensors", "weights.npz", "model.safetensors")
 _MAX_CONFIG_BYTES = 2**20

@@ -24,9 +24,14 @@ from ...adapters.loading.foreign_checkpoint import CheckpointReader, ForeignChec
 from ...adapters.transformers_types import Config, FeatureExtractor
 from ...errors import ModelError, SpeechmixError
 from .byte_reader import damaged_file_error
-from .module_checkpoint import WeightParts, load_beside, module_checkpoint
+from .module_checkpoint import (
+    WeightParts,
+    create_config,
+    load_beside,
+    module_checkpoint,
+    whisper_checkpoint,
+)
 from .onnx_graph import OnnxGraph
-from .whisper_weights import create_config, whisper_checkpoint
 
 _PREFIX = "inner."
 QUANTISED_ACTIVATIONS = (

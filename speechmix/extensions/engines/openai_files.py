@@ -16,14 +16,15 @@ import torch
 from ...adapters.loading.foreign_checkpoint import CheckpointReader, ForeignCheckpoint
 from ...errors import ModelError
 from .byte_reader import check_stored_archive, read_start
-from .module_checkpoint import WeightParts, describe_types
-from .whisper_tokens import OpenaiVocabulary, installed_tokens
-from .whisper_weights import (
+from .module_checkpoint import (
     NO_HEADS,
+    WeightParts,
+    describe_types,
     hugging_face_name,
     openai_config,
     whisper_checkpoint,
 )
+from .whisper_tokens import OpenaiVocabulary, installed_tokens
 
 _TYPE_NAMES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 

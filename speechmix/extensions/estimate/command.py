@@ -110,7 +110,7 @@ def _print_groups_needed(pilot: str) -> int:
     """Print how many groups of clips a study needs."""
     from ...evaluation.statistics.claim_rule import DEFAULT_TWINS
     from ...evaluation.statistics.random_twin_comparison import POWER
-    from .study_planning import groups_needed
+    from .estimate import groups_needed
 
     print(groups_needed(pilot).to_string(index=False, na_rep="never", float_format="{:.1f}".format))
     print(

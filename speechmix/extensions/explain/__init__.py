@@ -15,5 +15,5 @@ EXTENSION = Extension(
     kinds={"kind:EXPLANATIONS_KIND": 70},
     sections={"kind:EXPLANATIONS": 20},
     page_assets={"why": ("templates/explanation.css", "templates/explanation.js")},
-    measures=("removal_measures",),
+    measures=("removals",),
 )

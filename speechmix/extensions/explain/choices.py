@@ -41,19 +41,19 @@ from ...mixing.measures.token_objectives import (
 )
 from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import make_view
-from .decoder_drafts import padding_sources
 from .generated_tokens import (
     END,
     Draft,
     SourceUnit,
     Writing,
     make_open_decision,
+    padding_sources,
     read_logits,
     read_probabilities,
     token_label,
 )
 from .removals import make_reader
-from .transcript_errors import TranscriptError
+from .source_words import TranscriptError
 
 if TYPE_CHECKING:
     from torch import Tensor

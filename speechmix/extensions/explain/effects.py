@@ -31,9 +31,9 @@ from .fills import ALTERNATIVES
 from .removals import make_removals, read_without
 
 if TYPE_CHECKING:
-    from .attribution import Attribution
     from .fills import Fills
     from .generated_tokens import Writing
+    from .word_attributions import Attribution
 
 EITHER_OR, BOTH_NEEDED, UNDONE = "either-or", "both needed", "undone"
 MOST_PAIRED = 8  # sources of one word, 28 pairs

@@ -27,22 +27,23 @@ from ...inputs.words.timed_words import Word
 from ...mixing.maps.measure_registry import MEASURE_FACTS, measure_facts
 from ...mixing.passes.item_view import segment_item
 from ..lens.lens import lens as read_lens
-from .attribution import (
-    LOG_PROBABILITY,
-    Attribution,
-    frame_request,
-    frame_times,
-    measures_with_frames,
-)
 from .choices import AGAINST, Choice, Readings, list_choices, list_units, write_label
 from .effects import MOST_PAIRED, measure_effects
 from .explanation import Explanation
 from .fills import choose_fills
 from .model_text import MOST_TOKENS, write_about_clip, write_about_text
-from .source_words import add_pauses, find_sources
+from .source_words import TranscriptError, add_pauses, find_sources, transcript_errors
 from .specificity import distance_between_words, specific_shares, spelling_margins
-from .transcript_errors import TranscriptError, transcript_errors
-from .word_attributions import attribute_in_one_pass, compute_attribution, defined_measures
+from .word_attributions import (
+    LOG_PROBABILITY,
+    Attribution,
+    attribute_in_one_pass,
+    compute_attribution,
+    defined_measures,
+    frame_request,
+    frame_times,
+    measures_with_frames,
+)
 from .word_audio import find_own_audio
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .attribution import Attribution
     from .generated_tokens import SourceUnit
+    from .word_attributions import Attribution
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (".html", ".png", ".svg", ".pdf", *TABLES)

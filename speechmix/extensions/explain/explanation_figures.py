@@ -30,8 +30,8 @@ from ...reporting.plots.figure_style import (
 from ...reporting.plots.token_figure import NEGATIVE_COLOR, POSITIVE_COLOR
 
 if TYPE_CHECKING:
-    from .attribution import Attribution
     from .explanation_numbers import ExplanationNumbers
+    from .word_attributions import Attribution
 
 _MAX_OPACITY = 0.7  # of full colour, as in coloured tokens
 _COLOR_MAP = LinearSegmentedColormap.from_list(

@@ -23,13 +23,13 @@ from .word_audio import without_own_audio
 
 if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
-    from .attribution import Attribution
     from .choices import Choice
     from .effects import Pair
     from .fills import Fill
     from .generated_tokens import SourceUnit, WrittenToken
+    from .source_words import TranscriptError
     from .specificity import SpellingMargins
-    from .transcript_errors import TranscriptError
+    from .word_attributions import Attribution
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,21 +33,19 @@ from ...mixing.measures.token_objectives import require_head
 from ...mixing.passes.item_view import View
 from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import is_masked_model, make_view, replace_target_by_mask
-from .decoder_drafts import (
-    draft_given_letters,
-    draft_letters,
-    draft_tokens,
-    make_writing,
-    padding_sources,
-    prompt_sources,
-    text_sources,
-)
 from .generated_tokens import (
     Draft,
     SourceUnit,
     Writing,
+    draft_given_letters,
+    draft_letters,
+    draft_tokens,
     make_open_decision,
+    make_writing,
+    padding_sources,
+    prompt_sources,
     read_logits,
+    text_sources,
     token_label,
 )
 

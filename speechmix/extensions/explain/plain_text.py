@@ -23,7 +23,7 @@ from ...inputs.words.cue_and_target import end_sentence, name_in_sentence
 from .choices import Choice
 from .fills import Fill
 from .generated_tokens import BLANK, END, SPACE
-from .removal_measures import OCCLUSION
+from .removals import OCCLUSION
 from .tables import sort_sources
 
 if TYPE_CHECKING:

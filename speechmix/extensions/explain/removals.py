@@ -8,6 +8,12 @@ Run Whisper's encoder on a clip's own positions; padding keeps its states of the
 Whisper hears 30 s, whatever the clip: of a clip of 3 s nine tenths of an encoder's work are padding. When the
 sound of a word is removed, only the clip's own positions are computed again, and attend to padding as it was.
 What the word does by way of padding stays: `benchmarks/explain_real.py` compares with whole passes.
+
+Score sources by the loss of margin when they are removed.
+
+In: a registered measure, and a game: n sources, and a function that gives the margins [m, ...] of m
+sets of them, Boolean rows [m, n]. Out: values [n, ...]. Occlusion and Shapley values are the
+package's own; any function of the margins is one.
 """
 
 from __future__ import annotations
@@ -16,19 +22,22 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...adapters.transformers_types import ModelOutput
+from ...errors import InputError
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
 from ...interventions.decision import Decision
 from ...interventions.removals import SOUND, TEXT_IDS, Removal
 from ...interventions.runner import Reader, run_interventions
+from ...mixing.measures.measure_functions import find_measure, implement
 from ...mixing.measures.token_objectives import answer_logits
+from ..occlusion.shapley import MarginFunction, RemovalMargins, shapley_values
 from .fills import ALTERNATIVES, PROMPT, REMOVE, Fill, alternative_tokens
 
 if TYPE_CHECKING:
@@ -207,3 +216,78 @@ def make_reader(
         return values
 
     return read
+
+
+OCCLUSION = "occlusion"
+
+
+class RemovalScores(NamedTuple):
+    """Values [n, ...] of sources, and their standard errors [n, ...] where a measure has some."""
+
+    values: np.ndarray
+    errors: np.ndarray | None
+
+
+def score_by_removal(
+    measure: str, count: int, margins: MarginFunction, **options: Any
+) -> RemovalScores:
+    """Return the scores of n sources by a measure of scope "removal".
+
+    Parameters
+    ----------
+    measure : str
+    count : int
+        n.
+    margins : callable
+        Of sets [m, n] of sources that are there; one number each, or an array of one shape.
+    **options
+        samples, seed; of these the measure's function gets those that it reads.
+
+    Examples
+    --------
+    >>> either = lambda sets: (sets[:, 0] | sets[:, 1]).astype(float)  # either of two is enough
+    >>> score_by_removal("occlusion", 3, either).values, score_by_removal("shapley", 3, either, seed=0).values
+    (array([0., 0., 0.]), array([0.5, 0.5, 0. ]))
+    """
+    function = find_measure(measure)
+    result = function(
+        count, margins, **{name: options[name] for name in function.takes if name in options}
+    )
+    values, errors = result if isinstance(result, tuple) else (result, None)
+    values = np.asarray(values)
+    if values.shape[:1] != (count,):
+        raise InputError(
+            f"{measure}: expected a value for each of {count} sources, found shape {values.shape}"
+        )
+    return RemovalScores(values, errors)
+
+
+def score_words_by_removal(
+    decision: Decision, measure: str, *, side: str, fill: str
+) -> Mapping[int, float]:
+    """Return the scores of the words of one side by index, with one fill; a word that cannot be
+    removed has none.
+
+    Raises
+    ------
+    InputError
+        If there is no word to remove.
+    """
+    removals = RemovalMargins(decision, side, fill)
+    players = removals.players()
+    margins = removals.margin_function(players)
+    values = score_by_removal(measure, len(players), margins).values
+    return dict(zip((player.index for player in players), values.tolist(), strict=True))
+
+
+def occlusion(count: int, margins: MarginFunction) -> np.ndarray:
+    """Return what is lost when each source alone is removed, [n, ...]."""
+    full_margin, *margins_without_one = margins(
+        np.concatenate([np.ones((1, count), dtype=bool), ~np.eye(count, dtype=bool)])
+    )
+    losses: np.ndarray = full_margin - np.array(margins_without_one)
+    return losses
+
+
+implement("occlusion", occlusion)
+implement("shapley", shapley_values)

@@ -15,13 +15,12 @@ import numpy as np
 
 from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
-from .source_words import SILENCE
-from .transcript_errors import TranscriptError, align_words
+from .source_words import SILENCE, TranscriptError, align_words
 
 if TYPE_CHECKING:
-    from .attribution import Attribution, FrameParts
     from .choices import Choice
     from .generated_tokens import SourceUnit, Writing
+    from .word_attributions import Attribution, FrameParts
 
 
 def find_own_audio(

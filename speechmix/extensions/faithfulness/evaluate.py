@@ -29,7 +29,6 @@ from ...evaluation.statistics.groups import assign_item_groups, build_item_table
 from ...interventions.decision import Decision
 from ...mixing.passes.item_view import segment_item
 from .item_evaluation import ItemEvaluation
-from .item_rows import ItemResult
 from .leaderboard import DROP_COLUMNS, VALUE_COLUMNS, group_means
 from .options import (
     DEFAULT_MEASURES,
@@ -39,10 +38,9 @@ from .options import (
     resolve_measures,
 )
 from .perturbations import get_perturbation
-from .results import FaithfulnessResults, model_columns
-from .scores import LOWER_IS_BETTER
+from .results import FaithfulnessResults, ItemResult, model_columns
 from .state_perturbation import STATES, evaluate_state_shifts
-from .word_scores import LAYER_ROW
+from .word_scores import LAYER_ROW, LOWER_IS_BETTER
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

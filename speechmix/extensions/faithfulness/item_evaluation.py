@@ -1,17 +1,36 @@
 """Faithfulness evaluation of one item: metrics of measures against the effects of perturbations.
 
 In: a decision, measures and options. Out: `ItemResult` (item_rows.py).
+
+Joint removal of two tokens, against the removal of each alone.
+
+Where two clues say the same, blanking one costs nothing, because the other is left: single drops
+then rank a needed token last. With f(S) the probability with the tokens S blanked, for each pair i,
+j:
+
+    together = f() - f(i, j)        alone = (f() - f(i)) + (f() - f(j))        redundancy = together - alone
+
+The redundancy is above zero for tokens that stand in for each other, below zero for tokens that are
+needed both, zero where neither changes what the other does (up to the curve of the probability
+itself: use value="log_probability" to take that off).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from ...errors import SpeechmixError
+from ...errors import InputError, SpeechmixError
 from ...evaluation.cue_need import average_precision, chance_level
+from ...inputs.sentences.sentence import Sentence
 from ...interventions.decision import Decision
+from ...interventions.removals import token_fills
+from ..occlusion.input_ablation import side_stack
+from ..occlusion.shapley import RemovalMargins
 from .curves import (
     RemovalEffects,
     default_perturbations,
@@ -22,28 +41,27 @@ from .curves import (
     soft_metrics,
     split_fills,
 )
-from .item_rows import ItemResult, Row, curve_point_rows, maps_by_measure, text_row, value_row
 from .leaderboard import ORACLE
 from .options import EvaluationOptions
-from .output_scores import explains_output, output_scores
-from .perturbations import split_fills_from_name
-from .results import CUE
-from .scores import (
+from .perturbations import explains_output, output_scores, split_fills_from_name
+from .results import CUE, ItemResult, Row, curve_point_rows, maps_by_measure, text_row, value_row
+from .word_scores import (
     CURVE_METRICS,
     SOFT_METRICS,
-    chance_value,
-    curve_metrics,
-    rank_metrics,
-    rank_words,
-)
-from .word_scores import (
     TO_THE_OUTPUT,
     WordScores,
     baseline_scores,
+    chance_value,
+    curve_metrics,
     random_orders,
+    rank_metrics,
+    rank_words,
     source_words,
     word_scores,
 )
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
 
 
 class ItemEvaluation:
@@ -261,3 +279,74 @@ def _normalize_scores(scores: np.ndarray) -> np.ndarray:
     positive: np.ndarray = scores if (scores >= 0).all() and scores.sum() > 0 else rankdata(scores)
     shares: np.ndarray = positive / positive.sum()
     return shares
+
+
+VALUES = ("probability", "log_probability")
+
+
+def joint_blank_out(
+    model: Model,
+    sentence: Sentence | str,
+    *,
+    fill: str | None = None,
+    units: str = "token",
+    value: str = "probability",
+) -> pd.DataFrame:
+    """Blank every pair of tokens of one sentence together.
+
+    Parameters
+    ----------
+    model : Model
+        A text model with its head.
+    sentence : Sentence or str
+        As for `speechmix.blank_out`; a classifier needs no target.
+    fill : {"mask", "unk", "pad", "remove"}, optional
+        By default the first that the tokenizer has.
+    units : {"token", "word"}
+    value : {"probability", "log_probability"}
+
+    Returns
+    -------
+    DataFrame
+        A row for each pair, the most redundant first: first, second (as written), first_unit,
+        second_unit (position of a token, index of a word), first_drop, second_drop (of each alone),
+        together, redundancy. W (W + 1) / 2 + 1 forward passes.
+
+    Raises
+    ------
+    InputError
+        If the model hears, there is no target, or an option cannot be.
+    """
+    if model.capabilities.input_kind != "text" or value not in VALUES:
+        raise InputError(
+            f"expected a text model and a value of {VALUES}, found {model.name} and {value!r}"
+        )
+    sentence = Sentence(sentence) if isinstance(sentence, str) else sentence
+    decision = Decision.prepare(model, sentence.replace(foil=None), units=units)
+    sources = source_words(decision, side_stack(decision, "text"))
+    pairs = list(itertools.combinations(range(len(sources)), 2))
+    removals = RemovalMargins(decision, "text", token_fills(model)[0] if fill is None else fill)
+    indices = [source.index for source in sources]
+    word_sets = [
+        (),
+        *((index,) for index in indices),
+        *((indices[i], indices[j]) for i, j in pairs),
+    ]
+    margins = removals.margins(word_sets)
+    values = removals.probabilities(margins) if value == "probability" else margins
+    drops = values[0] - values
+    single_drops, joint_drops = drops[1 : 1 + len(sources)], drops[1 + len(sources) :]
+    first_index, second_index = np.array(pairs, dtype=int).reshape(-1, 2).T
+    table = pd.DataFrame(
+        {
+            "first": [sources[i].label for i in first_index],
+            "second": [sources[j].label for j in second_index],
+            "first_unit": [indices[i] for i in first_index],
+            "second_unit": [indices[j] for j in second_index],
+            "first_drop": single_drops[first_index],
+            "second_drop": single_drops[second_index],
+            "together": joint_drops,
+            "redundancy": joint_drops - single_drops[first_index] - single_drops[second_index],
+        }
+    )
+    return table.sort_values("redundancy", ascending=False, kind="stable", ignore_index=True)

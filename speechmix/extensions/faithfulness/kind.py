@@ -23,10 +23,9 @@ from ...runs.kinds.result_kind import (
 )
 from ...runs.results.clip_result_files import Part
 from .evaluate import combine_items, evaluate_item, model_provenance
-from .item_rows import ItemResult
 from .options import DEFAULT_MEASURES, EvaluationOptions, evaluation_options, resolve_measures
 from .perturbations import custom_perturbation_identities, split_fills_from_name
-from .results import FaithfulnessResults
+from .results import FaithfulnessResults, ItemResult
 
 VERSION = 3  # 2: layers are composed by their mixing strength; 3: names of columns
 

@@ -31,8 +31,8 @@ from ...evaluation.statistics.intervals import (
     corrected_p,
     mean_intervals,
 )
-from .output_scores import has_same_removal
-from .scores import LOWER_IS_BETTER, METRIC_BOUNDS, spearman
+from .perturbations import has_same_removal
+from .word_scores import LOWER_IS_BETTER, METRIC_BOUNDS, spearman
 
 BASELINES = ("random", "length", "position")
 ORACLE = "oracle"

@@ -23,10 +23,22 @@ from ...mixing.measures.measure import check_defined
 from ...mixing.passes.request import TEXT_UNITS
 from ..logit_decompositions.input_attribution import check_reaches_audio
 from ..logit_decompositions.logit_contributions import check_splits_logits
-from .output_scores import check_removal_measure, is_removal_measure
-from .perturbations import get_perturbation, split_fills_from_name
-from .scores import CURVE_METRICS, METRICS, SOFT_METRICS
-from .word_scores import AGGREGATIONS, EACH_LAYER, N_RANDOM_ORDERS, RESIDUAL_ROLLOUT, TO_THE_OUTPUT
+from .perturbations import (
+    check_removal_measure,
+    get_perturbation,
+    is_removal_measure,
+    split_fills_from_name,
+)
+from .word_scores import (
+    AGGREGATIONS,
+    CURVE_METRICS,
+    EACH_LAYER,
+    METRICS,
+    N_RANDOM_ORDERS,
+    RESIDUAL_ROLLOUT,
+    SOFT_METRICS,
+    TO_THE_OUTPUT,
+)
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

@@ -46,10 +46,15 @@ from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import make_view
 from ..occlusion.input_ablation import SIDE_VERBS, possible_fills
 from .leaderboard import ORACLE
-from .output_scores import explains_output
-from .perturbations import get_perturbation, register_builtin
-from .scores import RANK_METRICS, chance_value, rank_metrics
-from .word_scores import WordScores, draw_random_orders, scores_by_layers
+from .perturbations import explains_output, get_perturbation, register_builtin
+from .word_scores import (
+    RANK_METRICS,
+    WordScores,
+    chance_value,
+    draw_random_orders,
+    rank_metrics,
+    scores_by_layers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -32,7 +32,7 @@ from ...alignment.whisper_attention import choose_heads, find_loud_frames, named
 from ...errors import InputError, ModelError
 from ...inputs.audio.frame_grid import FrameGrid
 from ...inputs.clips.clip import Clip
-from ..explain.decoder_drafts import draft_tokens
+from ..explain.generated_tokens import draft_tokens
 from .windows import fixed_window_seconds
 from .word_readings import (
     INTACT,

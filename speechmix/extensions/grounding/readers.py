@@ -35,8 +35,7 @@ from ...inputs.clips.clip import Clip
 from ...interventions.removals import SOUND, TEXT_IDS, Removal, token_fills
 from ...interventions.runner import NO_REMOVAL, run_interventions
 from ...mixing.measures.token_objectives import token_logits
-from ..explain.decoder_drafts import draft_letters, draft_tokens
-from ..explain.generated_tokens import Draft
+from ..explain.generated_tokens import Draft, draft_letters, draft_tokens
 from ..explain.model_text import write_about_clip
 from .decoder_reader import DecoderReader
 from .windows import DecodedWindow

@@ -7,7 +7,7 @@ EXTENSION = Extension(
     summary="Does an audio language model use the sound, or guess from the text?",
     needs=("estimate", "faithfulness", "occlusion", "patching"),
     exports={
-        "answer_shares": "answer_source_shares:answer_shares",
+        "answer_shares": "effects:answer_shares",
         "listening": "listening:listening",
     },
     figures={"listening_panel": "listening_page:listening_panel"},

@@ -19,7 +19,7 @@ from ...interfaces.cli.score_options import (
 )
 
 if TYPE_CHECKING:
-    from .listening_result import Listening
+    from .listening import Listening
 
 _EXAMPLES = """examples:
   speechmix estimate --model Qwen/Qwen2-Audio-7B-Instruct --items items.jsonl

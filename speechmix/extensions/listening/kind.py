@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from ...runs.kinds.result_kind import Result, ResultItem, ResultKind
 from .effects import PLAYERS, listening_effects
 from .items import ListeningItem
-from .route_effects import item_routes
+from .sound_routes import item_routes
 from .sound_seconds import sound_seconds
 
 

@@ -40,11 +40,11 @@ from ...reporting.plots.figure_style import (
     style_curve_axis,
 )
 from .effects import ALL_ITEMS, SHARES, SOLVED, SOLVED_WITHOUT, describe_shares
-from .route_effects import INPUT
+from .sound_routes import INPUT
 
 if TYPE_CHECKING:
     from .items import ListeningItem
-    from .listening_result import Listening
+    from .listening import Listening
 
 _SPREAD = 0.4  # of a row, over which the models of a share lie
 

@@ -20,8 +20,7 @@ from ...runs.score_clips import compute_kinds
 from ...runs.shard_merge import list_job_parts, read_job_skipped
 from .items import ListeningItem, check_items, choose_donors, group_items, no_item_error
 from .kind import LISTENING_KIND, LISTENING_ROUTES_KIND, LISTENING_SECONDS_KIND
-from .listening import find_routes
-from .listening_result import Listening
+from .listening import Listening, find_routes
 from .sound_routes import choose_route_items
 from .sound_seconds import check_seconds
 

@@ -25,8 +25,7 @@ from ...mixing.passes.item_view import View
 from ...mixing.passes.request import MixRequest
 from .alti_logit_passes import AltiLogitReader, decompose_by_alti_logit, prenorm_output_stack
 from .decompx_logit import check_decompx_covers, decompose_by_decompx
-from .lrp_logit import decompose_by_lrp
-from .relevance_pass import check_lrp_covers
+from .relevance_pass import check_lrp_covers, decompose_by_lrp
 
 if TYPE_CHECKING:
     from torch import Tensor

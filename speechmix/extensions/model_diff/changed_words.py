@@ -23,8 +23,8 @@ from ...adapters.generation.text_tokens import generate_text
 from ...adapters.transformers_types import ModelOutput
 from ...inputs.words.transcript_accuracy import normalize_transcript
 from ...mixing.maps.numerics import ctc_log_probability
-from ..explain.decoder_drafts import decode_pieces, draft_tokens
-from ..explain.transcript_errors import align_words, list_runs
+from ..explain.generated_tokens import decode_pieces, draft_tokens
+from ..explain.source_words import align_words, list_runs
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

@@ -49,8 +49,7 @@ def add_commands(commands: Subparsers) -> None:
 def _diff(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from .diff import diff
-    from .difference import ENDINGS
+    from .difference import ENDINGS, diff
 
     if options.out and Path(options.out).suffix.lower() not in ENDINGS:
         raise InputError(f"--out should end in one of {', '.join(ENDINGS)}, found {options.out!r}")

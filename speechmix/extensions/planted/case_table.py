@@ -17,9 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...errors import InputError
-from .blueprint import N_LAYERS
 from .hand_set_models import PlantedFamily
-from .hand_set_weights import Head, Neuron
+from .hand_set_weights import N_LAYERS, Head, Neuron
 
 CUE, OTHER, TARGET = 2, 4, 6
 _DECEIVED_BYSTANDERS = (5, 7)  # bystanders that a decoy reaches besides TARGET

@@ -22,12 +22,18 @@ import transformers
 from torch import Tensor, nn
 
 from ...adapters.transformers_types import PretrainedModule
-from .blueprint import (
+from .hand_set_weights import (
+    CHANNELS,
     EMPTY_TOKEN,
+    N_CHANNELS,
+    N_HEADS,
     N_LAYERS,
+    N_NEURONS,
+    N_POSITIONS,
     N_TOKENS,
     NO_TOKEN,
     SHARPNESS,
+    WIDTH,
     YES_TOKEN,
     Blueprint,
     token_ids,
@@ -36,7 +42,6 @@ from .blueprint import (
     write_matrix,
     zero_weights,
 )
-from .hand_set_weights import CHANNELS, N_CHANNELS, N_HEADS, N_NEURONS, N_POSITIONS, WIDTH
 
 _GELU_OFFSET = 50.0  # GELU is the identity there, to the last digit
 # The samples of a frame spell its features: which content (1, -1, none), which position.

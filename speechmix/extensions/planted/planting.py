@@ -16,7 +16,6 @@ from torch import Tensor
 from ...adapters.loading.load import load
 from ...adapters.model import Model
 from ...errors import InputError
-from .blueprint import N_LAYERS, NO_TOKEN, YES_TOKEN, Blueprint, HandSetLayer
 from .case_table import (
     CUE,
     TARGET,
@@ -33,7 +32,12 @@ from .case_table import (
 )
 from .hand_set_models import FAMILIES, PlantedFamily
 from .hand_set_weights import (
+    N_LAYERS,
     N_POSITIONS,
+    NO_TOKEN,
+    YES_TOKEN,
+    Blueprint,
+    HandSetLayer,
     Head,
     Neuron,
     Noise,

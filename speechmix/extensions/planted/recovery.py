@@ -40,9 +40,9 @@ from ...mixing.measures.measure_functions import find_measure
 from ...mixing.passes.mix import mix_one
 from ..logit_decompositions.logit_contributions import check_splits_logits, logit_contributions
 from ..patching.patching import patch
-from .blueprint import N_LAYERS
 from .case_table import TARGET, Case, cases, get_case
 from .hand_set_models import FAMILIES
+from .hand_set_weights import N_LAYERS
 from .planting import Planted, plant
 
 if TYPE_CHECKING:

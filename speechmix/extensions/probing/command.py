@@ -41,7 +41,7 @@ from ...interfaces.cli.score_options import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .probe_results import Probes
+    from .probe import Probes
 
 _EXAMPLES = """examples:
   speechmix probe clips.tsv --model openai/whisper-small --label number --twins 3 --out runs/small

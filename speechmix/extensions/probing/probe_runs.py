@@ -16,8 +16,7 @@ from ...runs.score_clips import Loads, compute_kinds
 from ...runs.shard_merge import list_job_parts, read_job_clips
 from .fits import ProbeSettings
 from .kind import STATES_KIND, stored_states
-from .probe import PROBE_PROTOCOLS, fit_models
-from .probe_results import Probes
+from .probe import PROBE_PROTOCOLS, Probes, fit_models
 from .task import Position, ProbeTask
 
 _UNREAD = "its states were not read in this run"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .similarity_result import SimilarityResult
+    from .similarity import SimilarityResult
 
 _MAX_NUMBERS = 170  # cells, above which numbers are too small to read
 

@@ -8,7 +8,7 @@ EXTENSION = Extension(
     exports={
         "states": "unit_states:states",
         "unit_states": "unit_states:unit_states",
-        "write_states": "states_file:write_states",
+        "write_states": "unit_states:write_states",
     },
     commands={"states": ("command", "your own clips", 100)},
 )

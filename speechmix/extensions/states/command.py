@@ -52,7 +52,7 @@ def _write(options: argparse.Namespace) -> int:
     import pyarrow.parquet as pq
 
     from ...evaluation.statistics.groups import describe_item_groups
-    from .states_file import write_states
+    from .unit_states import write_states
 
     source, skipped = select_only_model(options), SkippedItems()
     collect = collect_clips if options.level == "frame" else collect_aligned_clips

@@ -19,8 +19,7 @@ from ...adapters.loading.model_source import resolve_path_or_id, unwrap_module
 from ...adapters.transformers_types import Config, PretrainedModule
 from ...errors import InputError, SpeechmixError
 from ...inputs.audio.frame_grid import FrameGrid
-from .infer_stacks import infer_stacks
-from .inferred_architecture import InferredArchitecture
+from .infer_stacks import InferredArchitecture, infer_stacks
 from .input_search import find_input_form
 from .measured_grid import MeasuredGrid
 from .small_models import build_small_model

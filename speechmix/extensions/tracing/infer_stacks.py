@@ -3,22 +3,23 @@
 In: a small random model of transformers and inputs for it. Out: an `InferredArchitecture`. Nothing is
 guessed: each path is that of a module whose recorded input and output show what it does. What was
 not understood is left out and reported.
+
+The result of tracing: stacks that were found, and a report of what was and was not understood.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
 
 import torch
 from torch import Tensor, nn
 
 from ...adapters.capture.forward_pass import use_attention
 from ...adapters.capture.model_use import isolated_random_numbers
-from ...adapters.families.specs import StackSpec
+from ...adapters.families.specs import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec
 from ...adapters.loading.checkpoints import first_line
 from ...adapters.transformers_types import ModelOutput
-from .inferred_architecture import InferredArchitecture
 from .layer_description import LayerDescription, describe_layer
 from .layer_lists import (
     NOT_DEFINED,
@@ -38,6 +39,110 @@ from .stack_names import (
     is_positionwise_step,
 )
 from .traced_layer import TracedLayer, UntracedPartError
+
+_Spec = StackSpec | AttentionSpec | FeedForwardSpec | ConvolutionSpec
+_CLASSES = (StackSpec, AttentionSpec, FeedForwardSpec, ConvolutionSpec)
+
+
+@dataclass(frozen=True)
+class InferredArchitecture:
+    """Stacks of a model that were found by tracing.
+
+    Parameters
+    ----------
+    name : str
+        Class of the model.
+    model_type : str
+        Its ``config.model_type``.
+    stacks : tuple of StackSpec
+        Paths are relative to the base model.
+    findings : tuple of str
+        Sentences about what was found.
+    unknowns : tuple of str
+        Sentences about what was not understood, or is not in the table.
+    heads : dict of str to int
+        Attention heads of each stack.
+
+    Examples
+    --------
+    >>> spec = StackSpec("encoder", "layers", (AttentionSpec.of("attn"),), "pre")
+    >>> found = InferredArchitecture("MyModel", "mine", (spec,), ("1 stack",), ())
+    >>> print(found.text())
+    MyModel (model type 'mine'): 1 stack found
+    found:
+      1 stack
+    """
+
+    name: str
+    model_type: str
+    stacks: tuple[StackSpec, ...]
+    findings: tuple[str, ...]
+    unknowns: tuple[str, ...]
+    heads: dict[str, int] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """Return the report, a line for each sentence."""
+        count = len(self.stacks)
+        lines = [
+            f"{self.name} (model type {self.model_type!r}): {count} stack{'s' * (count != 1)} found"
+        ]
+        for title, sentences in (
+            ("found", self.findings),
+            ("not understood, or not in the table", self.unknowns),
+        ):
+            if sentences:
+                lines += [f"{title}:", *(f"  {sentence}" for sentence in sentences)]
+        return "\n".join(lines)
+
+    def table_source(self) -> str:
+        """Return the table as the text of a Python file, for review.
+
+        Examples
+        --------
+        >>> spec = StackSpec("encoder", "layers", (AttentionSpec.of("attn"),), "pre")
+        >>> source = InferredArchitecture("MyModel", "mine", (spec,), (), ()).table_source()
+        >>> variables = {}
+        >>> exec(source, variables)
+        >>> variables["STACKS"] == (spec,)
+        True
+        """
+        comments = [f"# {line}".rstrip() for line in self.text().splitlines()]
+        return "\n".join(
+            [
+                f'"""Stacks of {self.name}, found by tracing. Review them before use."""',
+                "",
+                "from speechmix.adapters import AttentionSpec, ConvolutionSpec, FeedForwardSpec, StackSpec",
+                "",
+                *comments,
+                f"MODEL_TYPE = {self.model_type!r}",
+                "STACKS = (",
+                *(f"    {line}" for spec in self.stacks for line in _format_spec(spec, ",")),
+                ")",
+                "",
+            ]
+        )
+
+
+def _format_spec(spec: _Spec, end: str) -> Iterator[str]:
+    """Lines of the call that makes a spec; values that are the default are left out."""
+    yield f"{type(spec).__name__}("
+    for spec_field in fields(spec):
+        value = getattr(spec, spec_field.name)
+        if spec_field.default is not MISSING and value == spec_field.default:
+            continue
+        if isinstance(value, _CLASSES):
+            first, *rest = _format_spec(value, ",")
+            yield f"    {spec_field.name}={first}"
+            yield from (f"    {line}" for line in rest)
+        elif isinstance(value, tuple) and value and isinstance(value[0], _CLASSES):
+            yield f"    {spec_field.name}=("
+            for item in value:
+                yield from (f"        {line}" for line in _format_spec(item, ","))
+            yield "    ),"
+        else:
+            yield f"    {spec_field.name}={value!r},"
+    yield f"){end}"
+
 
 InputRunner = Callable[[Mapping[str, Tensor]], ModelOutput]
 

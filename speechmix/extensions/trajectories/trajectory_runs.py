@@ -36,7 +36,7 @@ from ...runs.kinds.ablation import ABLATION_KIND
 from ...runs.kinds.generated_texts import TRANSCRIPTS_KIND
 from ...runs.results.open_run import StoredRun, open_run
 from ...runs.score_clips import score_clips
-from ..probing.probe_results import FILE as PROBES_FILE
+from ..probing.probe import FILE as PROBES_FILE
 from .checkpoints import Checkpoint, Sources, list_checkpoints
 from .trajectories import CELL, CURVE_COLUMNS, limit_twins, measure_trajectory, trajectory_curves
 from .trajectory_claims import date_onsets, trajectory_claims, trajectory_leads

@@ -31,6 +31,10 @@ from ...errors import InputError
 from ...files.json_files import JsonObject
 
 _CONFIG = "--config"
+# Of pages, tables, pictures and word times.
+_OUTPUT_SUFFIXES = frozenset(
+    ".html .csv .tsv .json .parquet .png .svg .pdf .txt .srt .vtt .textgrid .eaf".split()
+)
 
 
 def read_config_arguments(
@@ -199,11 +203,25 @@ class CommandParser(argparse.ArgumentParser):
         for name in (argument.partition("=")[0] for argument in unknown):
             if name in _REPLACEMENTS:
                 self.error(f"{name} is no option any more: write {_REPLACEMENTS[name]}")
+        self._check_output_folder(options)
         paths = getattr(options, "paths", None)
         if paths:  # the short form of --clips
             has_config_clips = "--clips" in config_arguments
             options.clips = [*paths, *([] if has_config_clips else options.clips)]
         return options, unknown
+
+    def _check_output_folder(self, options: argparse.Namespace) -> None:
+        """Raise an InputError where the name of a file is given for a folder."""
+        for action in self._actions:
+            path = getattr(options, "out", None) if action.dest == "out" else None
+            if not isinstance(path, str) or action.metavar != "FOLDER" or os.path.isdir(path):
+                continue
+            stem, suffix = os.path.splitext(path)
+            if suffix.lower() in _OUTPUT_SUFFIXES:
+                raise InputError(
+                    f"--out {path}: expected a folder, in which files get names of their own; "
+                    f"write --out {stem}"
+                )
 
 
 def _is_common(action: argparse.Action) -> bool:

@@ -160,6 +160,7 @@ def add_commands(commands: Subparsers) -> None:
     study.add_argument("--device", help="cpu, cuda, ... (default: cuda if available)")
     study.add_argument(
         "--out",
+        metavar="FOLDER",
         default="runs/french_homophony",
         help="folder of the run, where a stopped run continues (default: runs/french_homophony)",
     )

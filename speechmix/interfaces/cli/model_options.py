@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
 from ...evaluation.statistics.claim_rule import DEFAULT_TWINS
+from ...extension import find_hook
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import TASKS
 from .command_parser import Subparsers
@@ -170,7 +171,10 @@ def add_evaluated_measures_option(command: OptionContainer) -> None:
 
 def list_engine_kinds(options: argparse.Namespace) -> dict[str, JsonObject]:
     """Return the kind of result that a run of a model beside its engine has: how far the copy is."""
-    return {"engine_distance": {}} if vars(options).get("inference_engine") else {}
+    if not vars(options).get("inference_engine"):
+        return {}
+    list_kinds = find_hook("engine_kinds")
+    return {} if list_kinds is None else list_kinds()
 
 
 def load_model(options: argparse.Namespace, source: str, **load_options: Any) -> Model:

@@ -321,7 +321,9 @@ def add_group_option(command: argparse._ActionsContainer) -> None:
 
 def _add_output_options(score: argparse.ArgumentParser) -> None:
     output = score.add_argument_group("output")
-    output.add_argument("--out", required=True, help="folder of the run: tables, scores, figures")
+    output.add_argument(
+        "--out", required=True, metavar="FOLDER", help="folder of the run: tables, scores, figures"
+    )
     output.add_argument(
         "--figures",
         type=int,

@@ -165,10 +165,8 @@ def draw_need(need: _NeedPanels, *, narrow: bool = False) -> Figure:
         )
     for share_axes, _, _ in axes_by_stack if narrow else axes_by_stack[:1]:
         share_axes.set_ylim(bottom=0)  # once all is drawn: the others share it
-    columns, note = (
-        max(int(figure.get_figwidth() / _ENTRY_WIDTH), 1),
-        STRIP_NOTE if need.has_strips else "",
-    )
+    columns = _legend_columns(figure.get_figwidth(), narrow)
+    note = STRIP_NOTE if need.has_strips else ""
     _add_need_legend(figure, list(colors), colors, need.untrained_label, columns=columns, note=note)
     return figure
 
@@ -221,7 +219,7 @@ def _figure_size(
 ) -> tuple[float, float]:
     """Compute the size of the figure in inches."""
     width = NARROW_WIDTH if narrow else max(1.75 * stack_count + 0.4, NARROW_WIDTH)
-    legend_height = 0.3 + 0.16 * math.ceil((model_count + 1) / max(int(width / _ENTRY_WIDTH), 1))
+    legend_height = 0.3 + 0.16 * math.ceil((model_count + 1) / _legend_columns(width, narrow))
     legend_height += (0.32 if narrow else 0.16) * with_strips  # what strips are
     strip_height = STRIP_HEIGHT * with_strips
     return (
@@ -230,6 +228,11 @@ def _figure_size(
         if narrow
         else _LINE_HEIGHT * n_panels + strip_height + legend_height,
     )
+
+
+def _legend_columns(width: float, narrow: bool) -> int:
+    """How many entries of the legend stand side by side; narrow, the one of twins fills a line."""
+    return 1 if narrow else max(int(width / _ENTRY_WIDTH), 1)
 
 
 def _stack_title(stack_rows: pd.DataFrame, stack: str) -> str:

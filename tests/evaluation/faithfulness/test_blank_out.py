@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.extensions.faithfulness.joint import joint_blank_out
+from speechmix.extensions.faithfulness.item_evaluation import joint_blank_out
 from tests.conftest import trained
 from tests.evaluation.faithfulness.planted_texts import (
     CHAMPION,

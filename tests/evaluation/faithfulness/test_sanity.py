@@ -8,7 +8,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.extensions.faithfulness import sanity
+from speechmix.extensions.faithfulness import reliability as sanity
 from speechmix.inputs import bundled
 from tests.conftest import trained
 

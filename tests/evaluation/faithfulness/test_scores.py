@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from speechmix.extensions.faithfulness.scores import (
+from speechmix.extensions.faithfulness.word_scores import (
     comprehensiveness,
     deletion,
     insertion,

@@ -16,7 +16,7 @@ from speechmix.extensions.planted.case_table import CUE, OTHER, TARGET
 from speechmix.extensions.planted.hand_set_models import FAMILIES
 from speechmix.extensions.planted.planting import plant
 from speechmix.extensions.probing.fits import ProbeSettings, fit_probes
-from speechmix.extensions.probing.probe_results import ANSWERS_FILE, FILE
+from speechmix.extensions.probing.probe import ANSWERS_FILE, FILE
 from speechmix.extensions.probing.task import ProbeTask
 from speechmix.files.text_files import read_csv
 from speechmix.inputs import bundled

@@ -235,7 +235,7 @@ def test_what_cannot_be_compared_is_refused(change, message):
 
 
 def test_a_measure_from_outside_is_one_entry(monkeypatch):
-    from speechmix.extensions.similarity.grouped_units import SimilarityEstimate
+    from speechmix.extensions.similarity.unit_reader import SimilarityEstimate
 
     def prepare(features, groups, *, power: float = 1.0):
         return features.mean() * power

@@ -9,7 +9,7 @@ import pytest
 
 import speechmix
 from speechmix.evaluation.statistics.intervals import one_more_twin_intervals
-from speechmix.extensions.similarity.grouped_units import SimilarityEstimate
+from speechmix.extensions.similarity.unit_reader import SimilarityEstimate
 from speechmix.inputs import bundled
 
 similarity = importlib.import_module("speechmix.extensions.similarity.similarity")
