@@ -210,6 +210,20 @@ def test_a_word_is_turned_back_by_its_layer(models):
     assert planted.label in difference.findings[1]
 
 
+def test_a_model_that_writes_until_its_positions_are_full_is_compared():
+    name = "tiny-french-whisper"
+    model_a, model_b = load(name), load(name)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in model_b.stacks["decoder"].layers[1].module.parameters():
+            noise = torch.randn(weight.shape, generator=generator)
+            weight += 4 * weight.std(correction=0) * noise
+    difference = diff(model_a, model_b, CLIPS[:6])
+    positions = max(len(clip.inputs["decoder_input_ids"][0]) for clip in difference.decisions)
+    assert positions == model_b.config.max_target_positions
+    assert difference.named.label == "decoder 1"
+
+
 def test_halves_are_compared_as_they_are_run(models):
     """Weights of half precision are exchanged as they are stored, and read in a finer one."""
     name = KINDS[0] if "whisper" in models[0].family.name else KINDS[1]

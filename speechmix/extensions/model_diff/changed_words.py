@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ...adapters.capture.device_copy import inputs_to_device
 from ...adapters.capture.model_use import run_encoder, wrap_encoder_states
+from ...adapters.generation.decoder_text import decoder_lengths
 from ...adapters.generation.greedy_generation import list_logits_processors, transcribe
 from ...adapters.generation.text_tokens import generate_text
 from ...adapters.transformers_types import ModelOutput
@@ -182,12 +183,15 @@ def _write_word(
 ) -> str:
     """Let a model write the rest of a word that begins with some tokens and goes on with `token`; "" for the end."""
     end, ids, word_ids = model.tokenizer.eos_token_id, list(ids), [*before]
+    max_positions = min(decoder_lengths(model), default=len(ids) + _MAX_WORD_TOKENS)
     for _ in range(_MAX_WORD_TOKENS):
         pieces = decode_pieces(model, [*word_ids, token])
         if token == end or (len(pieces) > 1 and pieces[-1][:1].isspace() and word_ids):
             break
         word_ids.append(token)
         ids.append(token)
+        if len(ids) > max_positions:  # behind a loop that filled them all
+            break
         token = int(_run_decoder(model, states, ids)[-1].argmax())
     return "".join(decode_pieces(model, word_ids)).strip()
 
