@@ -301,7 +301,7 @@
         return button;
       });
       const others = this.choice.runners_up.map(({ label, probability, others }) =>
-        `alternatives to ${label} (p = ${digits(probability)}): ${others.map((other) => `${other.label} ${digits(other.probability)}`).join(", ")}`).join("; ");
+        `alternatives to “${label}” (p = ${digits(probability)}): ${others.map((other) => `“${other.label}” ${digits(other.probability)}`).join(", ")}`).join("; ");
       this.instead.replaceChildren(make("small", { class: "quiet" }, "explain "), ...buttons, make("small", { class: "quiet" }, others));
     }
 
