@@ -3,7 +3,7 @@
 In: the variables of model.bin; vocab.json and preprocessor_config.json of transformers beside it. Out: a
 `Wav2Vec2ForCTC`. All such models have norms before their sublayers, and convolutions with norms and
 biases; strides are not stored: 5, then 2. The weight of the positions' convolution is stored whole,
-transformers has length and direction. The file's own vocabulary.json has no order of ids, so it is not
+transformers has length and direction. The file's own vocabulary.json has lost the ids, so it is not
 read.
 """
 
