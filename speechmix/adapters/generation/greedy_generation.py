@@ -9,6 +9,7 @@ its folder. A random twin writes nothing; it is fed what the trained model wrote
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -119,27 +120,31 @@ def generate_greedily(
     limit = min(max_tokens + n_prefix, *decoder_lengths(model))
     logits_processors = list_logits_processors(model, n_prefix)
     with model.in_use(model.state_dtype), torch.no_grad():
-        encoder_output, new_ids, past_key_values = (
-            run_encoder(model, inputs, prepared.audio_hash),
-            ids,
-            None,
-        )
+        encoder_output, new_ids = run_encoder(model, inputs, prepared.audio_hash), ids
+        cache_name, cache = _cache_argument(model), None
         while len(ids) < limit:
             tokens = torch.tensor([new_ids], device=model.device)
             output = model.module(
                 encoder_outputs=encoder_output,
                 decoder_input_ids=tokens,
-                past_key_values=past_key_values,
                 use_cache=True,
+                **{cache_name: cache},
             )
             scores = output.logits[:, -1].float()
             for process_logits in logits_processors:
                 scores = process_logits(torch.tensor([ids], device=model.device), scores)
-            new_ids, past_key_values = [int(scores[0].argmax())], output.past_key_values
+            new_ids, cache = [int(scores[0].argmax())], output[cache_name]
             if new_ids[0] == end_id:
                 return ids, n_prefix, True
             ids = [*ids, *new_ids]
     return ids, n_prefix, False
+
+
+def _cache_argument(model: Model) -> str:
+    """Name under which a module takes and returns keys and values of former tokens: transformers
+    5.24 renames it for some."""
+    names = inspect.signature(model.module.forward).parameters
+    return "cache" if "cache" in names else "past_key_values"
 
 
 def decode_ids(model: Model, ids: Sequence[int]) -> str:
