@@ -23,7 +23,7 @@ import soundfile
 from speechmix.alignment.alignment_result import aligned_words
 from speechmix.alignment.espeak import speak
 from speechmix.alignment.phones import spoken_phones
-from speechmix.inputs.audio.frame_grid import resample
+from speechmix.inputs.audio.spectrograms import resample
 
 RATE = 16_000
 VOICES = {

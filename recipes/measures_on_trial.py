@@ -31,7 +31,7 @@ import speechmix
 from speechmix.adapters.model import Model
 from speechmix.extensions.faithfulness.faithfulness_runs import faithfulness_of_clips
 from speechmix.extensions.faithfulness.leaderboard import BASELINES, ORACLE, ROW_KEYS
-from speechmix.extensions.faithfulness.perturbations import has_same_removal
+from speechmix.extensions.faithfulness.output_scores import has_same_removal
 from speechmix.extensions.faithfulness.results import FaithfulnessResults
 from speechmix.extensions.faithfulness.word_scores import COMPOSED, TO_THE_OUTPUT
 from speechmix.inputs import bundled

@@ -40,7 +40,7 @@ import pandas as pd
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.evaluation.statistics.intervals import mean_interval
-from speechmix.extensions.explain.source_words import transcript_errors
+from speechmix.extensions.explain.transcript_errors import transcript_errors
 from speechmix.extensions.faithfulness.word_scores import top_1
 from speechmix.files.text_files import write_csv
 from speechmix.inputs import bundled

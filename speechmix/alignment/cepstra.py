@@ -12,7 +12,7 @@ from functools import cached_property, reduce
 import numpy as np
 
 from ..errors import AlignmentError
-from ..inputs.audio.frame_grid import mel_spectrogram, resample
+from ..inputs.audio.spectrograms import mel_spectrogram, resample
 
 SAMPLE_RATE = 16_000
 HOP = 80  # samples: 5 ms

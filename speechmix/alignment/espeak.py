@@ -38,7 +38,7 @@ from types import ModuleType
 import numpy as np
 
 from ..errors import InputError, MissingExtraError
-from ..inputs.audio.frame_grid import resample
+from ..inputs.audio.spectrograms import resample
 from ..inputs.words.timed_words import Word
 from .alignment_result import aligned_words
 

@@ -12,7 +12,7 @@ from torch.nn.functional import cosine_similarity
 
 import speechmix
 from speechmix.adapters import family_of_type
-from speechmix.adapters.binding import self_check as as_given
+from speechmix.adapters.binding import self_check
 from speechmix.adapters.families import registry
 
 SHAPE = {
@@ -196,7 +196,7 @@ def test_a_model_that_computes_the_same_both_ways_is_read_from_sdpa(dtype):
 
 def test_where_neither_way_gives_the_same_loading_names_the_reason(monkeypatch):
     module = with_sinks("gpt_oss")
-    monkeypatch.setattr(as_given, "measure_difference", lambda model: 0.3)
+    monkeypatch.setattr(self_check, "measure_difference", lambda model: 0.3)
     with pytest.raises(
         speechmix.SpeechmixError, match="attention sinks are ignored by the sdpa path"
     ):

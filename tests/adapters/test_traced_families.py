@@ -22,7 +22,6 @@ from speechmix.adapters.capture.model_use import run_encoder
 from speechmix.adapters.families.conformers import granite_grid
 from speechmix.adapters.model import Model
 from speechmix.extensions.tracing import traced_family
-from speechmix.extensions.tracing import traced_family as family_lookup
 from speechmix.extensions.tracing.input_search import find_input_form
 from speechmix.extensions.tracing.measured_grid import MeasuredGrid
 from speechmix.extensions.tracing.replay_oracle import _ZeroedValues, compare_with_replay
@@ -129,7 +128,7 @@ def test_a_model_that_is_not_understood_is_refused_with_the_part(name):
 def test_a_sound_that_is_not_understood_leaves_the_decoder_with_the_reason(
     name, reason, monkeypatch
 ):
-    monkeypatch.setattr(family_lookup, "_traced_families", {})
+    monkeypatch.setattr(traced_family, "_traced_families", {})
     with pytest.warns(UserWarning, match=f"the table has the decoder alone .*{reason}"):
         model = load_traced(name)
     assert not model.hears  # a clip is refused: give prepared inputs
@@ -204,10 +203,10 @@ def test_maps_are_those_of_an_oracle_that_reads_no_table(name):
 
 def test_an_architecture_is_traced_once_for_all_its_twins(monkeypatch):
     traced: list[str] = []
-    original = family_lookup.trace_family
-    monkeypatch.setattr(family_lookup, "_traced_families", {})
+    original = traced_family.trace_family
+    monkeypatch.setattr(traced_family, "_traced_families", {})
     monkeypatch.setattr(
-        family_lookup,
+        traced_family,
         "trace_family",
         lambda config, *rest: traced.append(config.model_type) or original(config, *rest),
     )

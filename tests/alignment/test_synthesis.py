@@ -18,7 +18,7 @@ pytest.importorskip("espeakng_loader", reason="synthesis needs the extra speechm
 from speechmix.alignment import synthesis_aligner
 from speechmix.alignment.alignment_result import MIN_TRUSTED_WORD_SCORE
 from speechmix.alignment.espeak import speak
-from speechmix.inputs.audio.frame_grid import resample
+from speechmix.inputs.audio.spectrograms import resample
 
 align_by_synthesis = functools.partial(synthesis_aligner.align_by_synthesis, language="fr")
 RATE = 16_000

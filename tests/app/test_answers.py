@@ -15,8 +15,8 @@ import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.errors import InputError
 from speechmix.extensions.app import clip_changes
+from speechmix.extensions.app import downloads as saving
 from speechmix.extensions.app import measurements as answers
-from speechmix.extensions.app import measurements as saving
 from speechmix.inputs import bundled
 from speechmix.inputs.formats.textgrid import read_textgrid
 

@@ -12,8 +12,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from speechmix.extensions.app import server as browser
-from speechmix.extensions.app import server as serve_module
 from speechmix.extensions.app import server as server_module
 from speechmix.extensions.app import session as session_module
 from speechmix.extensions.app.server import ConnectionLimits
@@ -36,10 +34,10 @@ def test_the_browser_is_given_a_file_that_only_its_owner_reads(monkeypatch):
 
     def open_page(address):
         opened.append(address)
-        path = browser.Path(urlsplit(address).path)
+        path = server_module.Path(urlsplit(address).path)
         read.append((stat.S_IMODE(path.stat().st_mode), path.read_text(), path))
 
-    monkeypatch.setattr(browser.webbrowser, "open", open_page)
+    monkeypatch.setattr(server_module.webbrowser, "open", open_page)
     said = []
 
     def interrupted(serving):
@@ -49,8 +47,8 @@ def test_the_browser_is_given_a_file_that_only_its_owner_reads(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(server_module.Server, "serve_forever", interrupted)
-    monkeypatch.setattr(serve_module, "_import_drawing_libraries", lambda session: None)
-    serve_module.serve([], log=said.append)
+    monkeypatch.setattr(server_module, "_import_drawing_libraries", lambda session: None)
+    server_module.serve([], log=said.append)
     token = urlsplit(said[0].split()[3]).path.strip("/")
     assert len(token) > 20
     assert opened[0].startswith("file://")

@@ -13,8 +13,6 @@ import urllib.request
 import pytest
 
 from speechmix.extensions.app import server
-from speechmix.extensions.app import server as browser
-from speechmix.extensions.app import server as serve_module
 from speechmix.inputs import bundled
 from speechmix.interfaces import cli
 from tests.reports.synthetic_runs import synthetic_run
@@ -24,7 +22,7 @@ from tests.reports.synthetic_runs import synthetic_run
 def calls(monkeypatch):
     calls = []
     monkeypatch.setattr(
-        serve_module, "serve", lambda *models, **options: calls.append((*models, options))
+        server, "serve", lambda *models, **options: calls.append((*models, options))
     )
     return calls
 
@@ -90,13 +88,13 @@ def test_it_says_its_address_answers_there_and_ends_by_ctrl_c(tmp_path, monkeypa
 
     def own_loop(serving):
         monkeypatch.undo()
-        monkeypatch.setattr(browser.webbrowser, "open", opened.append)
+        monkeypatch.setattr(server.webbrowser, "open", opened.append)
         return start(serving)
 
-    monkeypatch.setattr(browser.webbrowser, "open", opened.append)
+    monkeypatch.setattr(server.webbrowser, "open", opened.append)
     monkeypatch.setattr(server.Server, "serve_forever", interrupted)
     monkeypatch.setattr(server.Server, "start", own_loop)
-    serve_module.serve([], run=run, open_in_browser=False, log=said.append)
+    server.serve([], run=run, open_in_browser=False, log=said.append)
     assert b"clip_0000" in answered[0]
     assert said[-1] == "stopped"
     assert opened == []

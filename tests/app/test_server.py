@@ -15,8 +15,8 @@ import soundfile
 
 from speechmix.errors import InputError
 from speechmix.extensions.app import clip_changes
+from speechmix.extensions.app import downloads as saving
 from speechmix.extensions.app import measurements as answers
-from speechmix.extensions.app import measurements as saving
 from speechmix.extensions.app import session as session_module
 from speechmix.extensions.app.model_requests import parse_requested_clip
 from speechmix.extensions.app.server import MAX_UPLOAD_BYTES, Server

@@ -11,7 +11,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.extensions.states import unit_states as states_file
+from speechmix.extensions.states import unit_states
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
 from tests.conftest import trained
@@ -47,7 +47,7 @@ def test_arrays_are_the_states_of_each_clip(level, clips):
 def test_the_file_has_the_same_numbers_in_row_groups_of_one_layer(clips, tmp_path, monkeypatch):
     model = trained("tiny-french-whisper")
     arrays = speechmix.unit_states(model, clips)
-    monkeypatch.setattr(states_file, "_BATCH_BYTES", 20_000)  # several groups to a layer
+    monkeypatch.setattr(unit_states, "_BATCH_BYTES", 20_000)  # several groups to a layer
     path = tmp_path / "states.parquet"
     assert speechmix.write_states(model, clips, path) == ()
     table = pd.read_parquet(path)
@@ -69,14 +69,14 @@ def test_the_file_has_the_same_numbers_in_row_groups_of_one_layer(clips, tmp_pat
 
 def test_a_file_may_be_larger_than_the_memory(clips, tmp_path, monkeypatch):
     sizes = []
-    layer_tables = states_file._layer_tables
+    layer_tables = unit_states._layer_tables
 
     def remember(batch):
         sizes.append(batch["encoder"].units["clip"].tolist())
         return layer_tables(batch)
 
-    monkeypatch.setattr(states_file, "_BATCH_BYTES", 10_000)
-    monkeypatch.setattr(states_file, "_layer_tables", remember)
+    monkeypatch.setattr(unit_states, "_BATCH_BYTES", 10_000)
+    monkeypatch.setattr(unit_states, "_layer_tables", remember)
     speechmix.write_states(trained("tiny-french-ctc"), clips, tmp_path / "x.parquet", level="frame")
     assert [set(names) for names in sizes] == [{clip.name} for clip in clips]
 

@@ -13,8 +13,8 @@ from speechmix.errors import InputError
 from speechmix.extensions.speech_ablation import ablated_speech as speech_ablations
 from speechmix.extensions.speech_ablation import kind
 from speechmix.extensions.speech_ablation.ablate_command import select_overall_means
-from speechmix.extensions.speech_ablation.ablated_speech import speech_ablation
 from speechmix.extensions.speech_ablation.section import SPEECH_ABLATION
+from speechmix.extensions.speech_ablation.speech_ablations import speech_ablation
 from speechmix.files.text_files import read_csv
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main

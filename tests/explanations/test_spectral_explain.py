@@ -9,7 +9,7 @@ import speechmix
 from speechmix import Clip, Word
 from speechmix.errors import InputError
 from speechmix.extensions.spectral.spectral_explanation import SpectralExplanation, SpectralGame
-from speechmix.inputs.audio.frame_grid import band_edges
+from speechmix.inputs.audio.spectrograms import band_edges
 from speechmix.inputs.bundled import clips
 from speechmix.interventions.decision import Decision
 from tests.conftest import trained

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rapidfuzz.distance import Levenshtein
 
-from speechmix.extensions.explain.source_words import align_words, transcript_errors
+from speechmix.extensions.explain.transcript_errors import align_words, transcript_errors
 from speechmix.inputs.words.spans import Word
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.signal import lfilter
 
 from speechmix.errors import InputError
-from speechmix.inputs.audio.frame_grid import track_formants
+from speechmix.inputs.audio.spectrograms import track_formants
 
 RATE = 16_000
 BANDWIDTHS = (60, 90, 150, 200, 300)

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from speechmix.inputs.audio.frame_grid import mel_spectrogram, resample
+from speechmix.inputs.audio.spectrograms import mel_spectrogram, resample
 
 RATES = [(44_100, 16_000), (48_000, 16_000), (22_050, 16_000), (8_000, 16_000), (16_000, 44_100)]
 

@@ -8,7 +8,7 @@ import pytest
 from speechmix import Clip, Word
 from speechmix.errors import InputError
 from speechmix.extensions.spectral.spectral_explain import SpectralCells
-from speechmix.inputs.audio.frame_grid import band_edges, split_bands
+from speechmix.inputs.audio.spectrograms import band_edges, split_bands
 from speechmix.inputs.bundled import clips
 
 RATE = 16_000

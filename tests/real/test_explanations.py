@@ -9,7 +9,8 @@ import speechmix
 from speechmix.extensions.explain.fills import alternative_tokens
 from speechmix.extensions.explain.model_text import write_about_clip
 from speechmix.extensions.explain.removals import FrozenPadding
-from speechmix.extensions.explain.source_words import find_sources, transcript_errors
+from speechmix.extensions.explain.source_words import find_sources
+from speechmix.extensions.explain.transcript_errors import transcript_errors
 
 pytestmark = pytest.mark.real
 SAID = "Ever tried ever failed no matter try again fail again fail better"

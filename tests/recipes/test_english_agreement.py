@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import speechmix
-from speechmix.extensions.agreement import agreement_study as agreement_tables
+from speechmix.extensions.agreement import agreement_study
 from speechmix.extensions.agreement import item_scoring as agreement_scoring
 from speechmix.extensions.agreement.blimp import expand_contractions, read_blimp
 from speechmix.extensions.agreement.item_selection import split_halves
@@ -140,7 +140,7 @@ def gpt2(tmp_path_factory) -> Path:
 def undrawn(monkeypatch):
     """An empty figure in place of the tables: they are drawn, slowly, in the first test."""
     monkeypatch.setattr(
-        agreement_tables, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1))
+        agreement_study, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1))
     )
 
 
@@ -154,7 +154,7 @@ def finished(recipe, blimp, bert, tmp_path_factory) -> Path:
     """A whole run of the trained model alone."""
     out = tmp_path_factory.mktemp("finished") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agreement_tables, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
+        patch.setattr(agreement_study, "alignment_figure", lambda *_, **__: Figure(figsize=(1, 1)))
         assert run(recipe, blimp, bert, out, "--seeds") == 0
     return out
 

@@ -29,8 +29,7 @@ from ...reporting.pages.clip_card import MAX_UNITS, encode_maps, map_forms, mode
 from ...runs.results.stored_maps import Maps, ModelKey
 from ..explain.explanation import Explanation
 from ..explain.page import explanation_view
-from . import clip_changes, measurements
-from . import measurements as downloads
+from . import clip_changes, downloads, measurements
 from .request_queue import Progress
 from .session import Session
 

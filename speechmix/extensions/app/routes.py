@@ -29,8 +29,7 @@ from ...mixing.maps.measure_registry import measure_facts
 from ...reporting.pages.html_page import read_template, share_colors
 from ...reporting.plots.clip_overview import sound_picture
 from ..explain.page import view_file
-from . import clip_changes, measurements, model_requests, run_browser
-from . import measurements as downloads
+from . import clip_changes, downloads, measurements, model_requests, run_browser
 from .model_requests import open_text, parse_requested_clip, require_json_object
 from .request_queue import QueueFullError, QueuePosition, RequestQueue
 from .session import Session

@@ -24,7 +24,7 @@ from pandas.api.types import is_numeric_dtype
 from ...adapters.generation.model_inputs import written_label
 from ...errors import InputError, MissingExtraError
 from ...evaluation.statistics.groups import SPEAKER_COLUMNS, build_item_table
-from ...inputs.audio.frame_grid import track_formants
+from ...inputs.audio.spectrograms import track_formants
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.cue_and_target import cue_text, cue_words, normalize_word

@@ -53,7 +53,7 @@ from .generated_tokens import (
     token_label,
 )
 from .removals import make_reader
-from .source_words import TranscriptError
+from .transcript_errors import TranscriptError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -32,8 +32,9 @@ from .effects import MOST_PAIRED, measure_effects
 from .explanation import Explanation
 from .fills import choose_fills
 from .model_text import MOST_TOKENS, write_about_clip, write_about_text
-from .source_words import TranscriptError, add_pauses, find_sources, transcript_errors
+from .source_words import add_pauses, find_sources
 from .specificity import distance_between_words, specific_shares, spelling_margins
+from .transcript_errors import TranscriptError, transcript_errors
 from .word_attributions import (
     LOG_PROBABILITY,
     Attribution,

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
-from ...inputs.audio.frame_grid import waveform_envelope
+from ...inputs.audio.spectrograms import waveform_envelope
 from ...mixing.maps.measure_registry import measure_label
 from ...reporting.plots.figure_style import (
     LABEL_SIZE,

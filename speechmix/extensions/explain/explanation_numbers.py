@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from .effects import Pair
     from .fills import Fill
     from .generated_tokens import SourceUnit, WrittenToken
-    from .source_words import TranscriptError
     from .specificity import SpellingMargins
+    from .transcript_errors import TranscriptError
     from .word_attributions import Attribution
 
 

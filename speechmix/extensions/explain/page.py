@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...inputs.audio.frame_grid import waveform_envelope
+from ...inputs.audio.spectrograms import waveform_envelope
 from ...inputs.clips.player import encode_wav
 from ...mixing.maps.measure_registry import measure_label
 from .plain_text import DECIDING_NATS, SAME_FOR_ALL, explanation_text, format_doubts, list_remarks

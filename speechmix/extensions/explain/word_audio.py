@@ -15,7 +15,8 @@ import numpy as np
 
 from ...inputs.clips.clip import Clip
 from ...inputs.words.transcript_accuracy import normalize_transcript
-from .source_words import SILENCE, TranscriptError, align_words
+from .source_words import SILENCE
+from .transcript_errors import TranscriptError, align_words
 
 if TYPE_CHECKING:
     from .choices import Choice

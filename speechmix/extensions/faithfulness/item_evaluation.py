@@ -43,7 +43,8 @@ from .curves import (
 )
 from .leaderboard import ORACLE
 from .options import EvaluationOptions
-from .perturbations import explains_output, output_scores, split_fills_from_name
+from .output_scores import explains_output, output_scores
+from .perturbations import split_fills_from_name
 from .results import CUE, ItemResult, Row, curve_point_rows, maps_by_measure, text_row, value_row
 from .word_scores import (
     CURVE_METRICS,

@@ -31,7 +31,7 @@ from ...evaluation.statistics.intervals import (
     corrected_p,
     mean_intervals,
 )
-from .perturbations import has_same_removal
+from .output_scores import has_same_removal
 from .word_scores import LOWER_IS_BETTER, METRIC_BOUNDS, spearman
 
 BASELINES = ("random", "length", "position")

@@ -23,12 +23,8 @@ from ...mixing.measures.measure import check_defined
 from ...mixing.passes.request import TEXT_UNITS
 from ..logit_decompositions.input_attribution import check_reaches_audio
 from ..logit_decompositions.logit_contributions import check_splits_logits
-from .perturbations import (
-    check_removal_measure,
-    get_perturbation,
-    is_removal_measure,
-    split_fills_from_name,
-)
+from .output_scores import check_removal_measure, is_removal_measure
+from .perturbations import get_perturbation, split_fills_from_name
 from .word_scores import (
     AGGREGATIONS,
     CURVE_METRICS,

@@ -50,7 +50,7 @@ from ...mixing.passes.item_view import segment_item
 from ...mixing.passes.mix import mix_one
 from ..explain.removals import score_words_by_removal
 from ..logit_decompositions.input_attribution import input_attributions
-from .perturbations import is_removal_measure
+from .output_scores import is_removal_measure
 
 if TYPE_CHECKING:
     from torch.nn import Module

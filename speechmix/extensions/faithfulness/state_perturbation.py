@@ -46,7 +46,8 @@ from ...mixing.passes.request import MixRequest
 from ...mixing.passes.view_kinds import make_view
 from ..occlusion.input_ablation import SIDE_VERBS, possible_fills
 from .leaderboard import ORACLE
-from .perturbations import explains_output, get_perturbation, register_builtin
+from .output_scores import explains_output
+from .perturbations import get_perturbation, register_builtin
 from .word_scores import (
     RANK_METRICS,
     WordScores,

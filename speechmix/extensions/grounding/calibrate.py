@@ -17,7 +17,7 @@ from tqdm import tqdm
 from ...errors import InputError, SpeechmixError
 from ...files.json_files import JsonObject
 from ...inputs.clips.clip import Clip
-from ..explain.source_words import transcript_errors
+from ..explain.transcript_errors import transcript_errors
 from .calibration import WordCalibration
 from .ground import ground
 

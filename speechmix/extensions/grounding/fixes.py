@@ -24,7 +24,8 @@ from ...evaluation.statistics.intervals import bootstrap_interval
 from ...inputs.clips.clip import Clip
 from ...inputs.words.timed_words import merge_ranges
 from ...inputs.words.transcript_accuracy import count_word_errors, normalize_language
-from ..explain.source_words import align_words, find_speech
+from ..explain.source_words import find_speech
+from ..explain.transcript_errors import align_words
 from .ground import ground_windows
 from .windows import DecodedWindow, DecodingOptions, decode_windows
 

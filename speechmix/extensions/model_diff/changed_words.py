@@ -25,7 +25,7 @@ from ...adapters.transformers_types import ModelOutput
 from ...inputs.words.transcript_accuracy import normalize_transcript
 from ...mixing.maps.numerics import ctc_log_probability
 from ..explain.generated_tokens import decode_pieces, draft_tokens
-from ..explain.source_words import align_words, list_runs
+from ..explain.transcript_errors import align_words, list_runs
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

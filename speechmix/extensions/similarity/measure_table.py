@@ -37,7 +37,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from ...errors import InputError
-from .canonical_correlations import compare_cca, compare_cka, prepare_cca, prepare_cka
+from .canonical_correlations import compare_cca, prepare_cca
+from .debiased_cka import compare_cka, prepare_cka
 from .unit_reader import SimilarityEstimate, group_starts, pair_distances
 
 

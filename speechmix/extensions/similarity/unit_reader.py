@@ -30,7 +30,7 @@ from ...evaluation.statistics.groups import (
     describe_groups,
 )
 from ...evaluation.statistics.intervals import CORRELATION_BOUNDS, mean_interval
-from ...inputs.audio.frame_grid import mel_spectrogram
+from ...inputs.audio.spectrograms import mel_spectrogram
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.phone_labels import articulatory_features

@@ -35,7 +35,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from ...errors import InputError
-from ...inputs.audio.frame_grid import BandEdges, band_edges, smooth_step, split_bands
+from ...inputs.audio.spectrograms import BandEdges, band_edges, smooth_step, split_bands
 from ...inputs.clips.clip import Clip
 from ...inputs.clips.segments import segment_clip
 from ...inputs.words.timed_words import Word

@@ -22,7 +22,7 @@ import pandas as pd
 from ...files.json_files import JsonObject
 from ...files.text_files import write_csv
 from ...files.whole_files import write_json
-from ...inputs.audio.frame_grid import BandEdges
+from ...inputs.audio.spectrograms import BandEdges
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import number_repeated
 from ...inputs.words.timed_words import Word

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from ...errors import InputError
-from ...inputs.audio.frame_grid import track_formants
+from ...inputs.audio.spectrograms import track_formants
 from ...reporting.plots.clip_overview import draw_spectrogram
 from ...reporting.plots.figure_style import (
     CELL_COLOR,

@@ -85,7 +85,7 @@ def run_published_ablation(
     options: argparse.Namespace, clips: Sequence[Clip], skipped: SkippedItems
 ) -> int:
     """Run the ablation, print the means over all clips and where the files are."""
-    from .ablated_speech import speech_ablation
+    from .speech_ablations import speech_ablation
 
     if options.stack:
         raise InputError("--published removes the word itself, in no stack: leave --stack out")

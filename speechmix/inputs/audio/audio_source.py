@@ -39,7 +39,8 @@ from .decoding import (
     file_signature,
     header_seconds,
 )
-from .frame_grid import Seconds, resample
+from .frame_grid import Seconds
+from .spectrograms import resample
 
 
 def to_mono(samples: np.ndarray, source_rate: int, *, sample_rate: int, where: str) -> np.ndarray:

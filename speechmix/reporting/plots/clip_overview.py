@@ -41,7 +41,7 @@ from ...evaluation.cue_contribution import (
     cue_contribution,
     deciding_row,
 )
-from ...inputs.audio.frame_grid import mel_spectrogram, waveform_envelope
+from ...inputs.audio.spectrograms import mel_spectrogram, waveform_envelope
 from ...inputs.clips.clip import Clip
 from ...inputs.words.cue_and_target import cue_text
 from ...inputs.words.multipart_words import list_parts

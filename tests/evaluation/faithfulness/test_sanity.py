@@ -8,7 +8,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.extensions.faithfulness import reliability as sanity
+from speechmix.extensions.faithfulness import reliability
 from speechmix.inputs import bundled
 from tests.conftest import trained
 
@@ -24,7 +24,7 @@ def test_the_last_copy_is_the_twin_and_the_model_is_as_before(clip):
     model = trained("tiny-french-ctc")
     before = model.fingerprint
     names, last = [], None
-    for name, changed in sanity.randomised_copies(model, seed=3):
+    for name, changed in reliability.randomised_copies(model, seed=3):
         names.append(name)
         last = changed
     assert names == ["nothing", "encoder 3", "encoder 2", "encoder 1", "encoder 0", "everything"]
@@ -41,7 +41,7 @@ def test_the_last_copy_is_the_twin_and_the_model_is_as_before(clip):
 
 
 def test_maps_change_from_where_layers_were_exchanged(clip):
-    table = sanity.cascading_randomisation(
+    table = reliability.cascading_randomisation(
         trained("tiny-french-whisper"), [clip], measures=MEASURES
     )
     rho = table.set_index(["randomised", "stack", "measure"])["rho"]
@@ -54,11 +54,11 @@ def test_maps_change_from_where_layers_were_exchanged(clip):
 
 def test_seeds_agree_with_themselves_and_less_with_others(clip):
     model = trained("tiny-french-ctc")
-    same = sanity.seed_agreement([model, model], [clip], measures=MEASURES)
+    same = reliability.seed_agreement([model, model], [clip], measures=MEASURES)
     assert np.allclose(same["rho"], 1)
     twin = speechmix.load(model.module, init="random", seed=0, check=False)
     twin.feature_extractor, twin.tokenizer = model.feature_extractor, model.tokenizer
-    other = sanity.seed_agreement([model, model, twin], [clip], measures=MEASURES)
+    other = reliability.seed_agreement([model, model, twin], [clip], measures=MEASURES)
     assert (other["rho"] < 1).all()
     assert set(other["pairs"]) == {3}
 
@@ -66,8 +66,8 @@ def test_seeds_agree_with_themselves_and_less_with_others(clip):
 def test_what_cannot_be_compared_is_refused(clip):
     model = trained("tiny-french-ctc")
     with pytest.raises(InputError, match="at least two models"):
-        sanity.seed_agreement([model], [clip])
+        reliability.seed_agreement([model], [clip])
     with pytest.raises(InputError, match="2 shapes"):
-        sanity.seed_agreement([model, trained("tiny-french-whisper")], [clip])
+        reliability.seed_agreement([model, trained("tiny-french-whisper")], [clip])
     with pytest.raises(InputError, match="measures that read the model"):
-        sanity.cascading_randomisation(model, [clip], measures=["random"])
+        reliability.cascading_randomisation(model, [clip], measures=["random"])

@@ -15,7 +15,7 @@ import speechmix
 from speechmix.errors import InputError
 from speechmix.extensions.faithfulness.leaderboard import is_measure_row
 from speechmix.extensions.faithfulness.options import resolve_measures
-from speechmix.extensions.faithfulness.perturbations import has_same_removal, output_scores
+from speechmix.extensions.faithfulness.output_scores import has_same_removal, output_scores
 from speechmix.extensions.faithfulness.word_scores import source_words
 from speechmix.inputs import bundled
 from speechmix.interventions.decision import Decision
