@@ -148,10 +148,10 @@ def check_declaration(value: Any, declared_by: type, name: str) -> None:
     """
     hints = get_type_hints(declared_by)
     for declared in fields(declared_by):
-        found, hint = getattr(value, declared.name), hints[declared.name]
-        if not _fits(found, hint):
+        field_value, hint = getattr(value, declared.name), hints[declared.name]
+        if not _fits(field_value, hint):
             raise InputError(
-                f"{name}: {declared.name} should be {_describe(hint)}, found {found!r:.200}"
+                f"{name}: {declared.name} should be {_describe(hint)}, found {field_value!r:.200}"
             )
 
 
@@ -293,22 +293,22 @@ def find_hook(name: str) -> Callable[..., Any] | None:
 
 
 def load_all(
-    part: str, expected: Any = object, asked: str | None = None
+    part: str, expected: Any = object, name: str | None = None
 ) -> Iterator[tuple[Extension, str, Any]]:
-    """Yield what a part of all extensions adds, by its name; with `asked`, that alone.
+    """Yield what a part of all extensions adds, by its name; with `name`, that alone.
 
     What cannot be loaded, or is not of the expected type, is left out with a warning.
     """
     for extension in extensions():
         entries = getattr(extension, part)
-        for name in entries if asked is None else {asked} & {*entries}:
-            reference = name if part in _KEYS_ARE_REFERENCES else entries[name]
+        for key in entries if name is None else {name} & {*entries}:
+            reference = key if part in _KEYS_ARE_REFERENCES else entries[key]
             try:
                 loaded = extension.load(reference, part, expected)
             except ExtensionError as error:
                 warnings.warn(f"left out: {error}", stacklevel=3)
                 continue
-            yield extension, name, loaded
+            yield extension, key, loaded
 
 
 def load_with_places(part: str, expected: Any) -> Iterator[tuple[int, Any]]:

@@ -389,9 +389,9 @@ def score_in_process(started: StartedJob) -> None:
             twins[model.name] = twin + (model.init == "random")
             counting.owner = owner = Owner.of(model)
             run = started.model_run
-            stored = Results(folder, owner, started.shard, job.report, own_kinds=run.own_kinds)
+            results = Results(folder, owner, started.shard, job.report, own_kinds=run.own_kinds)
             parts = run.of_model(model, twin=twin).score(
-                stored, started.ready, started.run, job.report, job.progress
+                results, started.ready, started.run, job.report, job.progress
             )
             started.marker.add(folder, owner, parts)
 

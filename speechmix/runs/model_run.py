@@ -164,7 +164,7 @@ class ModelRun:
 
     def score(
         self,
-        stored: Results,
+        results: Results,
         clips: Sequence[Clip],
         run: Run,
         report: Report,
@@ -172,7 +172,7 @@ class ModelRun:
     ) -> list[Part]:
         """Compute the results of clips; returns the part files that hold them."""
         keys_of_clip: dict[str, list[Key]] = {}
-        with stored as results, self._model.unchanged():
+        with results, self._model.unchanged():
             for outcome in self.outcomes(results, clips, report, progress):
                 keys_of_clip[outcome.clip.name] = outcome.keys
                 if outcome.error is None:

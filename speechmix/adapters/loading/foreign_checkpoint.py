@@ -93,8 +93,8 @@ def find_checkpoint_reader(source: str | Path) -> CheckpointReader | None:
             return None
         for *_, reader in load_all("checkpoint_readers", CheckpointReader):
             if reader.is_recognised(path):
-                found: CheckpointReader = reader
-                return found
+                recognised: CheckpointReader = reader
+                return recognised
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot look at {str(source)[:200]!r}: {error}") from error
     return None

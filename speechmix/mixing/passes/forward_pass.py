@@ -260,8 +260,8 @@ def compute_maps(
     with ExitStack() as cleanup:  # whatever happens, no half a file is left
         item_scores = []
         for item, folder in zip(items, item_folders, strict=True):
-            whole = reads_output or decides_at_frame(model, item)
-            stacks = model.capabilities.prepared_stacks if whole else tuple(layers)
+            needs_all_stacks = reads_output or decides_at_frame(model, item)
+            stacks = model.capabilities.prepared_stacks if needs_all_stacks else tuple(layers)
             view = make_view(model, item, request, stacks)
             provenance = map_provenance(model, view, request, dtype, engine=engine)
             scores = ItemScores(view, layers, provenance, folder)
@@ -387,12 +387,12 @@ def _check_scores(measure: Measure, scores: object, **lengths: int | None) -> No
     """Raise `InputError` unless a custom measure returned a Tensor of these axes; None: any length."""
     if measure.is_builtin:
         return
-    found = tuple(scores.shape) if isinstance(scores, Tensor) else None
+    shape = tuple(scores.shape) if isinstance(scores, Tensor) else None
     if (
-        found is None
-        or len(found) != len(lengths)
+        shape is None
+        or len(shape) != len(lengths)
         or any(
-            wanted not in (None, size) for wanted, size in zip(lengths.values(), found, strict=True)
+            wanted not in (None, size) for wanted, size in zip(lengths.values(), shape, strict=True)
         )
     ):
         wanted = ", ".join(
@@ -402,8 +402,8 @@ def _check_scores(measure: Measure, scores: object, **lengths: int | None) -> No
             f"{measure.name}: its function should return a Tensor [{wanted}], found "
             + (
                 f"{type(scores).__module__}.{type(scores).__qualname__}"
-                if found is None
-                else f"shape {found}"
+                if shape is None
+                else f"shape {shape}"
             )
         )
 

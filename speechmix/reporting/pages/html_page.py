@@ -355,8 +355,8 @@ def check_item(item: object) -> None:
     """
     from matplotlib.figure import Figure
 
-    shown = (str, TermList, Picture, PictureSeries, Figure, pd.DataFrame, SortableTable)
-    if not isinstance(item, shown) and not isinstance(getattr(item, "kind", None), str):
+    item_types = (str, TermList, Picture, PictureSeries, Figure, pd.DataFrame, SortableTable)
+    if not isinstance(item, item_types) and not isinstance(getattr(item, "kind", None), str):
         raise TypeError(
             "a page shows text, tables (DataFrame) and figures (Figure, Picture), found "
             f"{type(item).__name__}"
