@@ -10,8 +10,7 @@ import pytest
 
 import speechmix
 from speechmix.errors import InputError
-from speechmix.extensions.speech_ablation import ablated_speech as speech_ablations
-from speechmix.extensions.speech_ablation import kind
+from speechmix.extensions.speech_ablation import kind, speech_ablations
 from speechmix.extensions.speech_ablation.ablate_command import select_overall_means
 from speechmix.extensions.speech_ablation.section import SPEECH_ABLATION
 from speechmix.extensions.speech_ablation.speech_ablations import speech_ablation
