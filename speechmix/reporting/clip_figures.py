@@ -116,7 +116,6 @@ def _update_figure(
     from .plots.clip_overview import clip_figure
     from .plots.figure_style import fed_text
 
-    figure = clip_figure(clip, maps, twins=twins)
     decoder_input = next(
         (
             description
@@ -125,10 +124,8 @@ def _update_figure(
         ),
         "",
     )
-    figure.suptitle(
-        f"{clip.name}: {owner.label}" + (f"\n{decoder_input}" if decoder_input else ""),
-        parse_math=False,
-    )
+    title = f"{clip.name}: {owner.label}" + (f"\n{decoder_input}" if decoder_input else "")
+    figure = clip_figure(clip, maps, twins=twins, title=title)
     with whole_file(path) as part_path:
         figure.savefig(part_path, format="png", dpi=150, metadata={"question": cache_key})
 

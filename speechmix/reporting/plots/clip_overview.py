@@ -26,8 +26,10 @@ at 8 kHz, the upper limit of the models' input.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -62,10 +64,10 @@ from .figure_style import (
     TARGET_COLOR,
     TICK_SIZE,
     TITLE_SIZE,
+    ShownFigure,
     add_legend,
     legend_line,
     model_title,
-    new_figure,
     png_bytes,
     shorten_text,
     style_layer_axis,
@@ -95,22 +97,60 @@ def clip_word(clip: Clip, index: int) -> Word:
     return (clip.words or ())[index]
 
 
-def sound_height(clip: Clip, inches: float) -> float:
-    """Return the height in inches that `draw_sound` needs."""
+# Inches around panels whose places are computed: a layout engine would take half of the time.
+_LEFT, _RIGHT, _GAP = 0.6, 0.95, 0.12
+_BAR_WIDTH, _BAR_DISTANCE = 0.13, 0.12
+_WAVE_HEIGHT, _SPECTRUM_HEIGHT, _TIME_HEIGHT, _TEXT_HEIGHT = 0.55, 1.1, 0.42, 0.24
+
+
+def _add_panel(
+    figure: Figure | SubFigure,
+    left: float,
+    top: float,
+    width: float,
+    height: float,
+    **options: Any,
+) -> Axes:
+    """Add axes at a place in inches, from the left and from the top."""
+    whole_width, whole_height = _size(figure)
+    bottom = 1 - (top + height) / whole_height
+    return figure.add_axes(
+        (left / whole_width, bottom, width / whole_width, height / whole_height), **options
+    )
+
+
+def _size(figure: Figure | SubFigure) -> tuple[float, float]:
+    """Return width and height in inches."""
+    return figure.bbox.width / figure.figure.dpi, figure.bbox.height / figure.figure.dpi
+
+
+def _word_label_height(clip: Clip, inches: float) -> float:
     words = clip.words or ()
     if not words or _labels_fit(clip, inches):
-        return 2.5
-    return 2.3 + max(len(shorten_text(word.text)) for word in words) * LETTER_WIDTH
+        return 0.2
+    return max(len(shorten_text(word.text)) for word in words) * LETTER_WIDTH + 0.1
 
 
-def draw_sound(subfigure: Figure | SubFigure, clip: Clip, inches: float) -> None:
-    """Draw waveform, spectrogram, word boundaries and labels in panels about `inches` wide."""
-    wave, spectrum = subfigure.subplots(2, 1, height_ratios=[1, 2])
+def sound_height(clip: Clip, inches: float) -> float:
+    """Return the height in inches that `draw_sound` needs."""
+    panels = _WAVE_HEIGHT + _GAP + _SPECTRUM_HEIGHT + _TIME_HEIGHT
+    return _TEXT_HEIGHT + _word_label_height(clip, inches) + panels
+
+
+def draw_sound(subfigure: SubFigure, clip: Clip, inches: float, *, top: float = 0.0) -> None:
+    """Draw waveform, spectrogram, word boundaries and labels in panels `inches` wide, below `top`
+    inches that stay free."""
+    wave_top = top + _TEXT_HEIGHT + _word_label_height(clip, inches)
+    spectrum_top = wave_top + _WAVE_HEIGHT + _GAP
+    wave = _add_panel(subfigure, _LEFT, wave_top, inches, _WAVE_HEIGHT)
+    spectrum = _add_panel(subfigure, _LEFT, spectrum_top, inches, _SPECTRUM_HEIGHT)
     samples = clip.audio(_SAMPLE_RATE)
     seconds = len(samples) / _SAMPLE_RATE
     _draw_wave(wave, samples)
     wave.set_ylabel("wave", size=LABEL_SIZE)
-    draw_spectrogram(subfigure, spectrum, samples, seconds)
+    bar_left = _LEFT + inches + _BAR_DISTANCE
+    bar = _add_panel(subfigure, bar_left, spectrum_top, _BAR_WIDTH, _SPECTRUM_HEIGHT)
+    draw_spectrogram(subfigure, spectrum, samples, seconds, bar_axes=bar)
     draw_boundaries(clip, (wave, spectrum))
     label_words(wave, clip, inches)
     roles_by_color = {
@@ -137,6 +177,7 @@ def draw_sound(subfigure: Figure | SubFigure, clip: Clip, inches: float) -> None
         subfigure.suptitle(
             shorten_text(clip.text, int((inches + 1.0) / 0.075)),
             size=LABEL_SIZE,
+            y=1 - (top + 0.04) / _size(subfigure)[1],
             parse_math=False,
         )
 
@@ -167,10 +208,15 @@ def _draw_wave(ax: Axes, samples: np.ndarray) -> None:
 
 
 def draw_spectrogram(
-    color_bar_figure: Figure | SubFigure | None, ax: Axes, samples: np.ndarray, seconds: float
+    color_bar_figure: Figure | SubFigure | None,
+    ax: Axes,
+    samples: np.ndarray,
+    seconds: float,
+    *,
+    bar_axes: Axes | None = None,
 ) -> None:
-    """Draw the mel spectrogram of samples at 16 kHz, with its colour bar in dB if it has a
-    figure."""
+    """Draw the mel spectrogram of samples at 16 kHz, with its colour bar in dB if it has a figure:
+    in axes of its own, or beside the spectrogram."""
     from librosa import mel_frequencies
 
     padded = np.pad(samples, (0, max(0, _FFT - len(samples))))
@@ -201,8 +247,9 @@ def draw_spectrogram(
     ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
     if color_bar_figure is None:
         return
+    placement: dict[str, Any] = {"ax": ax, "pad": 0.02, "fraction": 0.08, "aspect": 9}
     color_bar = color_bar_figure.colorbar(
-        cells, ax=ax, pad=0.02, fraction=0.08, aspect=9, ticks=[-80, -40, 0]
+        cells, ticks=[-80, -40, 0], **(placement if bar_axes is None else {"cax": bar_axes})
     )
     color_bar.set_label("dB re loudest", size=LABEL_SIZE)
     color_bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.6)
@@ -321,7 +368,14 @@ def draw_clip_curves(
     lines for twins."""
     stacks = list(dict.fromkeys(stack for _, stack in contributions))
     measures = list(dict.fromkeys(measure for measure, _ in contributions))
-    axes = subfigure.subplots(1, len(stacks), sharey=True, squeeze=False)[0]
+    top = curves_height(len(measures)) - _CURVE_HEIGHT - _TIME_HEIGHT
+    room = _size(subfigure)[0] - _LEFT - _GAP
+    axes: list[Axes] = []
+    for column in range(len(stacks)):
+        left, width = _LEFT + column * room / len(stacks), room / len(stacks) - 2 * _GAP
+        shared = {"sharey": axes[0]} if axes else {}
+        axes.append(_add_panel(subfigure, left, top, width, _CURVE_HEIGHT, **shared))
+        axes[-1].tick_params(labelleft=column == 0)
     lines = {}
     for key, curve in contributions.items():
         measure, stack = key
@@ -362,7 +416,16 @@ def draw_clip_curves(
         handles.append(
             legend_line(linewidth=0.7, linestyle="--", color="0.3", label="untrained twin")
         )
-    add_legend(subfigure, handles, columns=4, loc="outside upper center")
+    add_legend(subfigure, handles, columns=_LEGEND_COLUMNS, loc="upper center")
+
+
+_CURVE_HEIGHT, _LEGEND_COLUMNS = 1.05, 4
+
+
+def curves_height(measure_count: int) -> float:
+    """Return the height in inches that `draw_clip_curves` needs; twins have an entry of the legend, too."""
+    legend_lines = math.ceil((measure_count + 1) / _LEGEND_COLUMNS)
+    return 0.3 + 0.16 * legend_lines + _CURVE_HEIGHT + _TIME_HEIGHT
 
 
 def _to_percent(curve: np.ndarray) -> np.ndarray:
@@ -487,19 +550,35 @@ def make_map_rows(
     ]
 
 
-def map_rows_height(rows: Sequence[MapRow], width: float, height: float) -> float:
-    """Compute the height in inches of all rows of maps with labels and titles."""
-    label_heights = [
-        unit_labels.label_inches(row.map.sources, max_letters=_MAX_LABEL_LETTERS, inches=width)
-        for row in rows
-        if row.has_labels
+def _row_tops(rows: Sequence[MapRow], width: float, height: float) -> list[float]:
+    """Compute where rows of maps begin, in inches from the top; behind them where the last one ends,
+    its labels included."""
+    tops, top = [], 0.0
+    for row in rows:
+        top += _TITLE_HEIGHT if row.is_first_of_stack else 0.0
+        tops.append(top)
+        top += height + _GAP
+        if row.has_labels:
+            top += unit_labels.label_inches(
+                row.map.sources, max_letters=_MAX_LABEL_LETTERS, inches=width
+            )
+    return [*tops, top]
+
+
+def _left_of_rows(rows: Sequence[MapRow]) -> float:
+    """Compute the inches left of the maps: the name of measure and stack, and the targets."""
+    label_widths = [
+        unit_labels.label_inches(row.map.targets, max_letters=_MAX_LABEL_LETTERS) for row in rows
     ]
-    return (
-        len(rows) * (height + 0.1)
-        + sum(label_heights)
-        + _TITLE_HEIGHT * sum(row.is_first_of_stack for row in rows)
-        + 0.3
-    )
+    return 0.4 + max(label_widths)
+
+
+def map_rows_height(
+    rows: Sequence[MapRow], clip: Clip, width: float, height: float, whole_width: float
+) -> float:
+    """Compute the height in inches of all rows of maps with labels and titles."""
+    legend = _legend_text(rows, clip, whole_width)
+    return _row_tops(rows, width, height)[-1] + 0.1 + 0.13 * (legend.count("\n") + 1)
 
 
 def draw_map_rows(
@@ -508,59 +587,81 @@ def draw_map_rows(
     """Draw one row of panels for each measure and stack, on one colour scale."""
     all_values = [array for row in rows for array in row.values]
     limits = map_cells.color_limits(all_values)
-    axes = subfigure.subplots(len(rows), max(len(row.layers) for row in rows), squeeze=False)
-    for row, row_axes in zip(rows, axes, strict=True):
-        for ax in row_axes[len(row.layers) :]:
-            ax.set_axis_off()
-        for column, (ax, values) in enumerate(zip(row_axes, row.values, strict=False)):
+    tops, left, whole_width = (
+        _row_tops(rows, width, height),
+        _left_of_rows(rows),
+        _size(subfigure)[0],
+    )
+    columns = max(len(row.layers) for row in rows)
+    pitch = (whole_width - left - _RIGHT + _GAP) / columns
+    for row, top in zip(rows, tops, strict=False):
+        for column, values in enumerate(row.values):
+            place = (left + column * pitch, top, pitch - _GAP, height)
+            ax = _add_panel(subfigure, *place)
             cells = map_cells.draw_cells(ax, values, limits=limits)
             ax.set_aspect("auto")
-            _label_panel(ax, row, clip, width, height)
-            ax.tick_params(labelleft=column == 0, labelbottom=row.has_labels)
+            _label_panel(ax, row, clip, width, height, is_first=column == 0)
             if row.is_first_of_stack:
                 layer = row.layers[column]
                 ax.set_title(
-                    f"\nlayer {layer}{', peak' if layer == row.peak else ''}",
+                    f"layer {layer}{', peak' if layer == row.peak else ''}",
                     size=LABEL_SIZE,
                     pad=3,
                 )
-        if row.is_first_of_stack:
-            _write_heading(row_axes[0], row.map)
-        row_axes[0].set_ylabel(
-            f"{measure_label(row.key[0])}\n{row.key[1]}", size=LABEL_SIZE, parse_math=False
-        )
-    width_inches = 0.9 * subfigure.bbox.width / subfigure.figure.dpi
-    subfigure.supxlabel(wrap_text(_legend_text(rows, clip), width_inches), size=LABEL_SIZE)
+            if column == 0:
+                if row.is_first_of_stack:
+                    _write_heading(ax, row.map)
+                label = f"{measure_label(row.key[0])}\n{row.key[1]}"
+                ax.set_ylabel(label, size=LABEL_SIZE, parse_math=False)
+    subfigure.supxlabel(
+        _legend_text(rows, clip, whole_width), size=LABEL_SIZE, y=0.04 / _size(subfigure)[1]
+    )
+    maps_height = tops[len(rows) - 1] + height - tops[0]
+    bar_height = min(maps_height, 4.0)
+    bar_left = whole_width - _RIGHT + _BAR_DISTANCE
+    bar_top = tops[0] + (maps_height - bar_height) / 2
     map_cells.add_color_bar(
-        subfigure, cells, axes, values=all_values, label=SHARE_LABEL, inches=len(rows) * height
+        subfigure,
+        cells,
+        None,
+        values=all_values,
+        label=SHARE_LABEL,
+        inches=bar_height,
+        bar_axes=_add_panel(subfigure, bar_left, bar_top, _BAR_WIDTH, bar_height),
     )
 
 
-def _label_panel(ax: Axes, row: MapRow, clip: Clip, width: float, height: float) -> None:
-    """Label words and tokens; outline the share of the cue in the target; mark the deciding row."""
+def _label_panel(
+    ax: Axes, row: MapRow, clip: Clip, width: float, height: float, *, is_first: bool
+) -> None:
+    """Label words and tokens at the outer edges; outline the share of the cue in the target; mark
+    the deciding row."""
     role_colors = {word: color for word, (_, color) in word_roles(clip).items()}
     # Where labels are thinned, the cue comes first among the sources and the target among the
     # targets.
     target_first = dict(reversed(role_colors.items()))
     deciding = deciding_row(row.map)
     row_colors = {} if deciding is None else {deciding: TARGET_COLOR}
-    unit_labels.label_units(
-        ax,
-        "x",
-        row.map.sources,
-        inches=width,
-        highlight=role_colors,
-        max_letters=_MAX_LABEL_LETTERS,
-    )
-    unit_labels.label_units(
-        ax,
-        "y",
-        row.map.targets,
-        inches=height,
-        highlight=target_first,
-        highlighted_units=row_colors,
-        max_letters=_MAX_LABEL_LETTERS,
-    )
+    ax.set(xticks=[], yticks=[])
+    if row.has_labels:
+        unit_labels.label_units(
+            ax,
+            "x",
+            row.map.sources,
+            inches=width,
+            highlight=role_colors,
+            max_letters=_MAX_LABEL_LETTERS,
+        )
+    if is_first:
+        unit_labels.label_units(
+            ax,
+            "y",
+            row.map.targets,
+            inches=height,
+            highlight=target_first,
+            highlighted_units=row_colors,
+            max_letters=_MAX_LABEL_LETTERS,
+        )
     map_cells.outline_cells(ax, row.map.targets, row.map.sources, cue=clip.cue, target=clip.target)
     if deciding is not None:
         map_cells.mark_row(ax, deciding)
@@ -569,7 +670,7 @@ def _label_panel(ax: Axes, row: MapRow, clip: Clip, width: float, height: float)
 def _write_heading(ax: Axes, mixing_map: MixingMap) -> None:
     """Write the name of a stack, and what its rows and columns are, above its first panel."""
     column, row = unit_labels.axis_names(mixing_map)
-    heading = ax.annotate(
+    ax.annotate(
         f"{mixing_map.stack}: row = {row}, column = {column}",
         (0, 1),
         (0, 15),
@@ -579,11 +680,10 @@ def _write_heading(ax: Axes, mixing_map: MixingMap) -> None:
         parse_math=False,
         annotation_clip=False,
     )
-    heading.set_in_layout(False)  # it runs on over the other panels, above their titles
 
 
-def _legend_text(rows: Sequence[MapRow], clip: Clip) -> str:
-    """Explain outline, mark and peak layers."""
+def _legend_text(rows: Sequence[MapRow], clip: Clip, width: float) -> str:
+    """Explain outline, mark and peak layers, in lines of a figure of this width in inches."""
     notes = []
     if clip.cue_words and clip.target is not None:
         notes.append("outlined: share of the cue in the target")
@@ -593,7 +693,7 @@ def _legend_text(rows: Sequence[MapRow], clip: Clip) -> str:
         )
     if any(row.peak is not None for row in rows):
         notes.append("peak: largest share of the cue by Value Zeroing")
-    return "; ".join(notes)
+    return wrap_text("; ".join(notes), 0.9 * width)
 
 
 _DrawFunction = Callable[[SubFigure], None]
@@ -609,6 +709,7 @@ def clip_figure(
     layers: Sequence[int] | None = None,
     contributions: Mapping[MeasureAndStack, np.ndarray] | None = None,
     twins: Sequence[Mapping[MeasureAndStack, MixingMap]] = (),
+    title: str | None = None,
 ) -> Figure:
     """Draw a clip with its maps.
 
@@ -633,6 +734,8 @@ def clip_figure(
     twins : sequence of such mappings
         Maps of the same clip in untrained models, whose cue contribution is drawn as a thin line
         beside each curve.
+    title : str, optional
+        By default the names of the clip and its models.
 
     Returns
     -------
@@ -672,17 +775,24 @@ def clip_figure(
         min(max(LINE_PITCH * targets, 1.4), 2.4, _MAX_ROWS_HEIGHT / max(len(rows), 1)),
         0.8,
     )
-    width = max(7.5, n_columns * (panel_width + 0.12) + 2.0)
+    margins = _left_of_rows(rows) + _RIGHT if rows else 0.0
+    width = max(7.5, n_columns * (panel_width + _GAP) + margins)
+    if title is None:
+        models = {
+            model_title(row.map.provenance): None for row in rows if row.map.provenance.get("model")
+        }
+        title = " · ".join([shorten_text(clip.name, 60), *models])
+    title_height, sound_width = 0.12 + 0.17 * (title.count("\n") + 1), width - _LEFT - _RIGHT
     figure_parts: list[tuple[float, _DrawFunction]] = [
         (
-            sound_height(clip, width - 1.5),
-            lambda subfigure: draw_sound(subfigure, clip, width - 1.5),
+            title_height + sound_height(clip, sound_width),
+            lambda subfigure: draw_sound(subfigure, clip, sound_width, top=title_height),
         )
     ]
     if rows:
         figure_parts.append(
             (
-                map_rows_height(rows, panel_width, height),
+                map_rows_height(rows, clip, panel_width, height, width),
                 lambda subfigure: draw_map_rows(subfigure, rows, clip, panel_width, height),
             )
         )
@@ -692,19 +802,15 @@ def clip_figure(
         contributions = {key: contributions[key] for key in key_order if key in contributions}
         figure_parts.append(
             (
-                1.9,
+                curves_height(len({measure for measure, _ in contributions})),
                 lambda subfigure: draw_clip_curves(
                     subfigure, maps, contributions, twin_contributions, row_names
                 ),
             )
         )
     heights = [inches for inches, _ in figure_parts]
-    figure = new_figure(width, sum(heights) + 0.2)
-    models = {
-        model_title(row.map.provenance): None for row in rows if row.map.provenance.get("model")
-    }
-    title = " · ".join([shorten_text(clip.name, 60), *models])
-    figure.suptitle(title, size=TITLE_SIZE, parse_math=False)
+    figure = ShownFigure(figsize=(width, sum(heights)), facecolor="white")
+    figure.suptitle(title, size=TITLE_SIZE, y=1 - 0.08 / sum(heights), parse_math=False)
     subfigures = figure.subfigures(len(figure_parts), 1, squeeze=False, height_ratios=heights)[:, 0]
     for subfigure, (_, draw) in zip(subfigures, figure_parts, strict=True):
         draw(subfigure)

@@ -28,7 +28,9 @@ def _is_by_layer(item: ResultItem) -> bool:
 
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
-    if not has_ablation(item):
+    """None for what is not ablated: untrained models too, with the option `trained_only`."""
+    is_left_out = item.options.get("trained_only", False) and item.model.init != "trained"
+    if is_left_out or not has_ablation(item):
         return None
     return {**item.ingredients, "by_layer": _is_by_layer(item), "control": CONTROL}
 
