@@ -50,6 +50,7 @@ from ..plots.figure_style import (
     NARROW_WIDTH,
     TITLE_SIZE,
     add_legend,
+    fix_layout,
     legend_line,
     new_figure,
     png_bytes,
@@ -369,9 +370,10 @@ def write_page_figure(
     study: Study, name: str, figure: Figure, caption: str, *, narrow: Figure | None = None
 ) -> Picture:
     """Write a figure as PNG and PDF beside the page; return it as a picture, with a narrow form."""
+    for drawn_figure in (figure, *([] if narrow is None else [narrow])):
+        fix_layout(drawn_figure)
     with whole_file(study.run.folder.page_file_path(name, "png")) as unfinished:
         unfinished.write_bytes(png_bytes(figure))
-    figure.set_layout_engine("none")  # laid out by now
     write_figure(figure, study.run.folder.page_file_path(name, "pdf"))
     return Picture(page_svg(figure), caption, b"" if narrow is None else page_svg(narrow))
 

@@ -66,11 +66,27 @@ class ShownFigure(Figure):
         return png_bytes(self)
 
 
+_PNG_DPI = 120
+
+
 def png_bytes(figure: Figure) -> bytes:
     """Return the figure as the bytes of a PNG file."""
     buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
+    figure.savefig(buffer, format="png", dpi=_PNG_DPI)
     return buffer.getvalue()
+
+
+def fix_layout(figure: Figure) -> None:
+    """Lay out a figure for good: to save it then takes a third of the time, in every format.
+
+    As long as a figure has a layout engine, each `savefig` lays it out and draws it twice.
+    """
+    engine, dpi = figure.get_layout_engine(), figure.dpi
+    if engine is not None:
+        figure.dpi = _PNG_DPI  # widths of letters depend on it a little
+        engine.execute(figure)
+        figure.dpi = dpi
+    figure.set_layout_engine(None)
 
 
 def write_figure(figure: Figure, path: Path, **options: Any) -> None:
