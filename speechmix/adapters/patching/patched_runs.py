@@ -3,8 +3,9 @@
 A patch changes a source at some layer: its value vectors are zeroed, or its states or values are
 those of another item. Before that layer its run is the clean one, so one forward pass carries both:
 it begins with the clean item alone, and its batch *grows* by the patches of a layer when it reaches
-that layer. Row 0 stays the clean run. A model of L layers with a patch for each of W words in each
-layer so runs half of L W passes, batched; and what comes before the patches once.
+that layer. Row 0 stays the clean run, unless all patches begin in one layer. A model of L layers with
+a patch for each of W words in each layer so runs half of L W passes, batched; and what comes before
+the patches once.
 
 Unlike Value Zeroing, which asks about one layer at a time on the original input, a change is
 carried on to the output: queries, keys and attention weights of later layers follow from the
@@ -178,16 +179,25 @@ def run_patches(
                 run_inputs = full_inputs if is_encoder else decoder_inputs
                 # Sound must meet tokens of as many runs, and a label head may read all layers or
                 # a mask: all run from the start.
-                if is_encoder and (joins_tokens or model.has_label_head):
+                runs_from_start = is_encoder and (joins_tokens or model.has_label_head)
+                chunk_patches = [patches[patch_index] for patch_index in chunk]
+                first_row = int(runs_from_start or not _begin_together(model, chunk_patches))
+                if runs_from_start:
                     run_inputs = {
                         name: torch.cat([tensor] * (len(chunk) + 1))
                         for name, tensor in full_inputs.items()
                     }
-                with _patched_pass(model, [patches[patch_index] for patch_index in chunk]):
+                with _patched_pass(model, chunk_patches, first_row=first_row):
                     output = _run_module(model, run_inputs)
-                readings |= dict(zip(chunk, read_output(output)[1:], strict=True))
+                readings |= dict(zip(chunk, read_output(output)[first_row:], strict=True))
     patch_readings = [readings[patch_index] for patch_index in range(len(patches))]
     return clean_reading, torch.stack(patch_readings) if patch_readings else clean_reading[None][:0]
+
+
+def _begin_together(model: Model, patches: Sequence[Patch]) -> bool:
+    """Whether all patches begin in one layer, so that none is made of the clean run behind it."""
+    modules = {model.stacks[patch.stack].layers[patch.layers.start].module for patch in patches}
+    return len(modules) == 1
 
 
 def _run_shared_encoder(
@@ -242,8 +252,11 @@ def _check_patch(model: Model, patch: Patch, lengths: Mapping[str, int]) -> None
 
 
 @contextmanager
-def _patched_pass(model: Model, patches: Sequence[Patch]) -> Iterator[_GrowingBatch]:
-    """Let a pass with one item return that item's run, followed by the run of each patch.
+def _patched_pass(
+    model: Model, patches: Sequence[Patch], *, first_row: int = 1
+) -> Iterator[_GrowingBatch]:
+    """Let a pass with one item return that item's run, followed by the run of each patch; the runs
+    of patches alone with `first_row` 0.
 
     Patches come in the order of their first layers, and are of the encoder alone or of what is
     behind it.
@@ -251,19 +264,21 @@ def _patched_pass(model: Model, patches: Sequence[Patch]) -> Iterator[_GrowingBa
     model.rebind()
     with ExitStack() as exit_stack:
         exit_stack.enter_context(use_attention(model.module, model.readable_attention))
-        yield _GrowingBatch(model, patches, exit_stack)
+        yield _GrowingBatch(model, patches, exit_stack, first_row)
 
 
 class _GrowingBatch:
     """Hooks of a pass whose batch grows; `lengths` holds the source positions of the stacks that
     have run."""
 
-    def __init__(self, model: Model, patches: Sequence[Patch], exit_stack: ExitStack):
+    def __init__(
+        self, model: Model, patches: Sequence[Patch], exit_stack: ExitStack, first_row: int
+    ):
         self.lengths: dict[str, int] = {}
-        # Row in the batch of each patch; 0 is the clean run.
-        self._rows = list(enumerate(patches, start=1))
+        # Row in the batch of each patch; before them is the clean run.
+        self._rows = list(enumerate(patches, start=first_row))
         # Runs that packed states hold.
-        self._encoder_run_count = 1 + sum(patch.stack == "encoder" for patch in patches)
+        self._encoder_run_count = first_row + sum(patch.stack == "encoder" for patch in patches)
         self._exit_stack = exit_stack
         # Open while an attention module runs whose values are changed.
         self._value_patches = exit_stack.enter_context(ExitStack())
