@@ -22,8 +22,7 @@ env: .venv/.ready
 	touch $@
 
 demo: env
-	$(BIN)/python recipes/french_homophony.py --model bundled:tiny-french-whisper --measure value_zeroing --no-probes --figures 1 --workers 2 --out runs/demo
-	-$(BIN)/python recipes/english_homophony.py --clips 40 --nouns actor,customer,dragon,lion,lord,monkey,neighbor,sailor,tiger,turtle --twins 1 --workers 2 --out runs/demo_english  # needs the extra `real`
+	$(BIN)/python recipes/demo.py
 
 test: env
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
