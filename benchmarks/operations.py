@@ -11,6 +11,7 @@ nothing is asserted.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -23,7 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import speechmix
 from speechmix.adapters.model import Model
+from speechmix.mixing.passes.forward_pass import compute_maps
+from speechmix.mixing.passes.request import MixRequest
 from tests.fake_device import FakeDevice
+
+CLIPS = 8  # that share a pass
 
 
 def whisper(layers: int) -> Model:
@@ -71,7 +76,7 @@ def main() -> None:
         model.family.run(
             model.base, {name: x.to("meta") for name, x in inputs.items()}, tuple(model.stacks)
         )
-        plain = device.operations
+        plain = device.launches
         print(
             f"{layers} layers a stack, 3 stacks: forward pass {plain} operations, which clips of a "
             "batch share"
@@ -82,12 +87,17 @@ def main() -> None:
             ["value_zeroing"],
             ["value_zeroing", "attention", "attention_norm"],
         ):
-            before = device.operations
-            speechmix.mix(model, inputs, spans=spans, targets=[3], measures=measures)
-            extra = device.operations - before - plain
+            request = MixRequest.of({"spans": spans, "targets": [3], "measures": measures})
+            per_clip = {}
+            for clip_count in (1, CLIPS):
+                before = device.launches
+                items, folders = [inputs] * clip_count, itertools.repeat(None)
+                compute_maps(model, items, folders, request, model.state_dtype)
+                per_clip[clip_count] = (device.launches - before - plain) / clip_count
             print(
-                f"  {', '.join(measures)}: {extra} more for each clip, {extra / (3 * layers):.0f} "
-                "a layer and stack"
+                f"  {', '.join(measures)}: {per_clip[1]:.0f} more for a clip alone, "
+                f"{per_clip[1] / (3 * layers):.0f} a layer and stack; {per_clip[CLIPS]:.0f} for each of "
+                f"{CLIPS} clips of a pass, {per_clip[CLIPS] / (3 * layers):.0f} a layer and stack"
             )
 
 

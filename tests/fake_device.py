@@ -69,7 +69,7 @@ class FakeDevice(TorchDispatchMode):
         super().__init__()
         self.asked: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
-        self.operations = 0
+        self.operations = self.launches = 0  # without views, which start nothing on a device
 
     def put(self, module: nn.Module) -> None:
         """Move a module's parameters and buffers there."""
@@ -95,6 +95,7 @@ class FakeDevice(TorchDispatchMode):
             kwargs["device"] = HERE
         self._count(func, args, from_there, goes_there)
         self.operations += from_there
+        self.launches += from_there and not _is_view(func)
         result = func(*tree_map(_held, args), **tree_map(_held, kwargs))
         if func._schema.is_mutable:
             written = _written_to(func, args, kwargs)
@@ -124,6 +125,12 @@ class FakeDevice(TorchDispatchMode):
 
 def _held(x: Any) -> Any:
     return x.held if isinstance(x, _There) else x
+
+
+def _is_view(func) -> bool:
+    """Whether an operation returns its argument's memory, and writes nothing."""
+    aliases = [value.alias_info for value in func._schema.returns]
+    return any(alias is not None and not alias.is_write for alias in aliases)
 
 
 def _written_to(func, args: tuple, kwargs: dict) -> Any:

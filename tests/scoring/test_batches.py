@@ -3,6 +3,7 @@ holds."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import speechmix
+from speechmix.adapters.capture.block_batch import BlockBatch
 from speechmix.adapters.delta_engine.change_propagator import ChangePropagator
 from speechmix.adapters.delta_engine.matrix_products import MatrixProduct, WeightProducts
 from speechmix.errors import InputError
@@ -21,7 +23,9 @@ from speechmix.mixing.passes.batches import (
     pair_batch_bytes,
     prefetch_audio,
 )
-from tests.conftest import ALL_FAMILIES, build, tiny
+from speechmix.mixing.passes.forward_pass import compute_maps
+from speechmix.mixing.passes.request import MixRequest
+from tests.conftest import ALL_FAMILIES, build, inputs_of, tiny
 
 MEASURES = ["value_zeroing", "attention", "attention_norm", "alti"]
 
@@ -64,6 +68,65 @@ def test_padding_in_a_batch_of_prepared_inputs_is_no_unit_and_changes_nothing(na
             span.start for span in expected.sources
         ]
         np.testing.assert_allclose(padded[key].scores, expected.scores, rtol=1e-4, atol=1e-12)
+
+
+@pytest.fixture
+def batches_read(monkeypatch):
+    """Stacks whose blocks were read for several clips at once, in order."""
+    stacks, make = [], BlockBatch.__init__
+
+    def note(self, blocks, *arguments):
+        stacks.append(blocks[0].stack.name)
+        make(self, blocks, *arguments)
+
+    monkeypatch.setattr(BlockBatch, "__init__", note)
+    return stacks
+
+
+@pytest.mark.every_family
+@pytest.mark.parametrize("name", ALL_FAMILIES)
+def test_clips_go_through_a_layer_together_where_rows_do_not_meet(name, batches_read):
+    model = tiny(name)
+    if not model.family.can_batch(model.config):
+        pytest.skip("clips of this family do not share a pass")
+    items = [inputs_of(model, seed) for seed in (1, 2, 3)]
+    if not model.hears:
+        items[1] = {key: x[:, :-2] for key, x in items[1].items()}  # and is padded
+    request = MixRequest.of({"measures": ["value_zeroing", "value_zeroing:distance=euclidean"]})
+    nowhere = itertools.repeat(None)
+    together = compute_maps(model, items, nowhere, request, model.state_dtype)
+    is_described = {
+        stack: not layers.layers[0].runs_whole and layers.layers[0].post_attention is not None
+        for stack, layers in model.stacks.items()
+    }
+    assert {*batches_read} == {stack for stack, described in is_described.items() if described}
+    for item, found in zip(items, together, strict=True):
+        [expected] = compute_maps(model, [item], nowhere, request, model.state_dtype)
+        for key, alone in expected.items():
+            scale = np.abs(alone.scores).max()
+            np.testing.assert_allclose(
+                found[key].scores, alone.scores, rtol=1e-8, atol=1e-11 * scale
+            )
+            np.testing.assert_allclose(
+                found[key].mixing_strength, alone.mixing_strength, rtol=1e-8, atol=1e-12
+            )
+
+
+@pytest.mark.parametrize("options", [{"pooling": "max"}, {"targets": "target"}, {"heads": "each"}])
+@pytest.mark.parametrize("floats", [2**24, 2**15], ids=["all", "few"])
+def test_words_of_clips_that_go_together(options, floats, batches_read, monkeypatch):
+    model = speechmix.load(
+        bundled.models()["tiny-french-whisper"], dtype="float64", device="cpu", check=False
+    )
+    monkeypatch.setattr(batches, "ATTENTION_FLOATS", floats)
+    clips = bundled.clips()[:5]
+    alone = speechmix.mix(model, clips, clips_at_once=1, **options)
+    assert not batches_read
+    together = speechmix.mix(model, clips, clips_at_once=5, **options)
+    assert bool(batches_read) == ("heads" not in options)
+    for expected, found in zip(alone, together, strict=True):
+        for key, one in expected.items():
+            np.testing.assert_allclose(found[key].scores, one.scores, rtol=1e-9, atol=1e-14)
 
 
 def test_group_norm_models_refuse():

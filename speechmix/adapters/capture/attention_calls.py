@@ -38,6 +38,21 @@ from ..binding.bound_layers import AttentionModules, projection_weight
 from ..transformers_types import HookArguments, HookKeywords, ModelOutput, TorchFunction
 
 
+def join_heads(values: Tensor, clip_count: int = 1) -> Tensor:
+    """Values by head [C H, R, d] or [C H, S, R, d] with the heads of a row side by side, [C R, H d] or [S,
+    C R, H d]."""
+    by_clip: Tensor = values.unflatten(0, (clip_count, -1))
+    if values.ndim == 3:
+        return by_clip.transpose(1, 2).flatten(2).flatten(0, 1)
+    return by_clip.permute(2, 0, 3, 1, 4).flatten(3).flatten(1, 2)
+
+
+def split_heads(values: Tensor, head_count: int, clip_count: int = 1) -> Tensor:
+    """Values [S, C R, H d] by head, [C H, S, R, d]."""
+    by_head: Tensor = values.unflatten(-1, (head_count, -1)).unflatten(1, (clip_count, -1))
+    return by_head.permute(1, 3, 0, 2, 4).flatten(0, 1)
+
+
 @dataclass
 class AttentionCall:
     """Queries, keys and values of one attention block, as they entered torch's attention function.
@@ -58,6 +73,10 @@ class AttentionCall:
     context: Tensor | None
     alpha: Tensor | None = None
     sink: Tensor | None = None
+
+    def query_rows(self, rows: Tensor) -> Tensor:
+        """Queries of the rows with their heads side by side, [R, H d]."""
+        return join_heads(self.query[:, rows])
 
     def weights(self, rows: Tensor | None = None) -> Tensor:
         """Softmax attention weights [H, R, K] of the chosen rows (all of them for None)."""

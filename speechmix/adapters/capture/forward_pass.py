@@ -48,7 +48,9 @@ from .layer_run import Block, first_output, pack_like, unpack_states
 class Capture:
     """Hooks for one forward pass, as a context manager.
 
-    `layers` None means all. `on_block` is called with each `Block` as soon as its layer has run.
+    `layers` None means all. `on_block` is called with each `Block` as soon as its layer has run. Where
+    several clips share the pass, `on_blocks` is called instead, if it is given: with the blocks of all
+    clips, the layer's trace and its output [C, Q, D].
     `max_positions` cuts the hidden states at the first layer (self-check of fixed-window encoders).
     """
 
@@ -56,6 +58,7 @@ class Capture:
     on_block: Callable[[Block], None]
     layers: Collection[int] | None = None
     max_positions: int | None = None
+    on_blocks: Callable[[Sequence[Block], LayerTrace, Tensor], None] | None = None
 
     def __post_init__(self) -> None:
         self._open_readers = ExitStack()
@@ -118,9 +121,15 @@ class Capture:
                         )
                     )
                 states = unpack_states(first_output(output))
-                for clip in range(len(states)):
-                    block = Block(self, stack, index, trace.select_clip(clip), states[clip], clip)
-                    with self.paused():
+                blocks = (
+                    Block(self, stack, index, trace.select_clip(clip), states[clip], clip)
+                    for clip in range(len(states))
+                )
+                with self.paused():
+                    if self.on_blocks is not None and len(states) > 1:
+                        self.on_blocks(tuple(blocks), trace, states)
+                        continue
+                    for block in blocks:
                         self.on_block(block)
 
         self._add_hook(module.register_forward_pre_hook(before_layer, with_kwargs=True))

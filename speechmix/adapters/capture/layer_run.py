@@ -137,6 +137,8 @@ class LayerRun:
     model.
     """
 
+    clip_count = 1
+
     def __init__(
         self,
         capture: Capture,
@@ -160,14 +162,13 @@ class LayerRun:
         """The layer's output [Q, D] as it goes into the next layer."""
         return self._output
 
-    def residual(self, rows: Tensor, *, confirmed: bool = True) -> Tensor:
-        """What the block's output is added to, [R, D]: the layer's input, for cross-attention the
-        state before it.
+    def output_rows(self, rows: Tensor) -> Tensor:
+        """The layer's output at the rows, [R, D]."""
+        return self._output[rows]
 
-        A ModelError says that this is not certain (`Stack.unknown_sum_reason`); with `confirmed`
-        False there is no check.
-        """
-        if confirmed and self.stack.unknown_sum_reason:
+    def check_residual(self) -> None:
+        """Raise a ModelError if it is not certain what the block's output is added to."""
+        if self.stack.unknown_sum_reason:
             raise ModelError(
                 f"the residual stream of the {self.stack.name} cannot be read: "
                 f"{self.stack.unknown_sum_reason}. Measures that count it "
@@ -175,6 +176,16 @@ class LayerRun:
                 "value_zeroing, attention and "
                 "attention_norm do not"
             )
+
+    def residual(self, rows: Tensor, *, confirmed: bool = True) -> Tensor:
+        """What the block's output is added to, [R, D]: the layer's input, for cross-attention the
+        state before it.
+
+        A ModelError says that this is not certain (`Stack.unknown_sum_reason`); with `confirmed`
+        False there is no check.
+        """
+        if confirmed:
+            self.check_residual()
         return self._trace.residuals[self.modules.studied_index][0, rows]
 
     def recorded_output(

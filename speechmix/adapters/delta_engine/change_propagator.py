@@ -47,6 +47,8 @@ from ..binding.bound_layers import (
     Norm,
     projection_weight,
 )
+from ..capture.attention_calls import join_heads, split_heads
+from ..capture.block_batch import BlockBatch
 from ..capture.device_copy import to_device
 from .matrix_products import MatrixProduct
 
@@ -115,7 +117,11 @@ class FeedForwardChange:
     """
 
     def __init__(
-        self, block: Block, modules: FeedForwardModules, rows: Tensor, product: MatrixProduct
+        self,
+        block: Block | BlockBatch,
+        modules: FeedForwardModules,
+        rows: Tensor,
+        product: MatrixProduct,
     ):
         self._modules, self._recorded_output, self._rows = modules, block.recorded_output, rows
         self._product, self._project_down = product, product.without_bias(modules.down)
@@ -212,13 +218,14 @@ class AttentionChange:
     precision: softmax magnifies their rounding.
     """
 
-    def __init__(self, block: Block, modules: LaterAttention, rows: Tensor):
+    def __init__(self, block: Block | BlockBatch, modules: LaterAttention, rows: Tensor):
         self._call, self._rows, self._modules, self._recorded_output = (
             block.call(modules.attention_index),
             rows,
             modules,
             block.recorded_output,
         )
+        self._clip_count = block.clip_count
         product = MatrixProduct(self._call.value.dtype)
         self._project_query, self._project_output = (
             product.without_bias(modules.query),
@@ -229,24 +236,19 @@ class AttentionChange:
 
     def record_output(self, x: Tensor) -> Tensor:
         # Some models scale queries themselves (Whisper), others leave it to the attention function.
-        projected, input_projections = (
-            self._modules.query(x),
-            self._call.query[:, self._rows].transpose(0, 1).flatten(1),
-        )
+        projected, input_projections = self._modules.query(x), self._call.query_rows(self._rows)
         self._scale = (
             self._call.scale * (projected * input_projections).sum() / projected.square().sum()
         )
         self._mean_key = (self._alpha @ self._call.key) * self._scale  # [H, R, d]
-        context = self._context.transpose(0, 1).flatten(1)
+        context = join_heads(self._context, self._clip_count)
         return self._recorded_output(
             self._modules.output, self._rows, lambda: self._modules.output(context)
         )
 
     def change(self, dx: Tensor) -> Tensor:
-        head_count = len(self._alpha)
-        dq = (
-            self._project_query(dx).unflatten(-1, (head_count, -1)).permute(2, 0, 1, 3)
-        )  # [H, S, R, d]
+        head_count = len(self._alpha) // self._clip_count
+        dq = split_heads(self._project_query(dx), head_count, self._clip_count)  # [H, S, R, d]
         change_shape = dq.shape[1:3]
         mean_score = (dq * self._mean_key[:, None]).sum(dim=-1).flatten(1)  # [H, S R]
         z = torch.baddbmm(
@@ -259,7 +261,7 @@ class AttentionChange:
         s = z.sum(dim=-1, keepdim=True)
         dcontext = (z.flatten(1, 2) @ self._call.value).unflatten(1, change_shape)  # [H, S, R, d]
         dcontext = (dcontext - s * self._context[:, None]) / (1 + s)
-        return self._project_output(dcontext.permute(1, 2, 0, 3).flatten(2))
+        return self._project_output(join_heads(dcontext, self._clip_count))
 
 
 class ConvolutionChange:
@@ -390,7 +392,7 @@ class ChangePropagator:
 
     def __init__(
         self,
-        block: Block,
+        block: Block | BlockBatch,
         rows: Tensor,
         *,
         product: MatrixProduct | None = None,
@@ -399,7 +401,10 @@ class ChangePropagator:
         modules = block.modules.post_attention
         if modules is None:
             raise ModelError(f"the layers of the {block.stack.name} are not described: replay them")
-        self._is_pre_norm = block.stack.spec.norm_order == "pre"
+        self._is_pre_norm, self._clip_count = (
+            block.stack.spec.norm_order == "pre",
+            block.clip_count,
+        )
         self._product = product or MatrixProduct(block.values.dtype)
         self._product.begin_layer(block.modules.module)
         self._output_projection = block.modules.attention.output
@@ -411,6 +416,7 @@ class ChangePropagator:
         self._row_projections: dict[nn.Module, Tensor] = {}
         convolution_change = None
         if modules.convolution is not None:
+            assert not isinstance(block, BlockBatch)  # whose rows do not meet
             convolution_change = ConvolutionChange(
                 block,
                 modules.convolution,
@@ -422,7 +428,7 @@ class ChangePropagator:
         )
         post_norm = None
         if block.modules.parallel:
-            state = block.output[rows]  # nothing lies behind attention but what is added to it
+            state = block.output_rows(rows)  # nothing lies behind attention but what is added to it
         else:
             state = block.residual(self.input_positions) + block.attention_output(
                 self.input_positions
@@ -475,7 +481,7 @@ class ChangePropagator:
         """
         # Batches of equal size: each reads all the weights again.
         batch_count = max(1, round(values.shape[1] / batch_size))
-        batch_size = -(-values.shape[1] // batch_count)
+        batch_size, clip_count = -(-values.shape[1] // batch_count), self._clip_count
         if self._fused_feed_forward is None or not self._is_cheaper_on_values(
             self._fused_feed_forward[1].projected_width, alpha.shape, values.shape[-1], source_count
         ):
@@ -483,15 +489,18 @@ class ChangePropagator:
                 alpha.split(batch_size, dim=2), values.split(batch_size, dim=1), strict=True
             ):
                 context = -(weights.transpose(1, 2) @ value_vectors)  # [H, S', R, d]
-                yield self(context.permute(1, 2, 0, 3).flatten(2))
+                yield self(join_heads(context, clip_count))
             return
         norm, feed_forward, step_count = self._fused_feed_forward
         output_weight = projection_weight(self._output_projection).T  # [H d, D]
-        output_sums = _WeightedSums(values, output_weight, self._state_product)
+        by_clip_values = values.unflatten(0, (clip_count, -1))
+        output_sums = _WeightedSums(by_clip_values, output_weight, self._state_product)
         sums_by_projection: dict[nn.Module, _WeightedSums] = {}
         for projection in feed_forward.input_projections:
             sums_by_projection[projection] = _WeightedSums(
-                values, self._fuse_with_output(projection, norm, output_weight), self._product
+                by_clip_values,
+                self._fuse_with_output(projection, norm, output_weight),
+                self._product,
             )
             if projection not in self._row_projections:
                 self._row_projections[projection] = (
@@ -499,11 +508,13 @@ class ChangePropagator:
                 ) * norm.deviation
         for first_source in range(0, values.shape[1], batch_size):
             sources = slice(first_source, first_source + batch_size)
-            weights = -alpha[:, :, sources].permute(2, 1, 0, 3).flatten(2)  # [S', R, H J]
+            by_clip = -alpha[:, :, sources].unflatten(0, (clip_count, -1))  # [C, H, R, S', J]
+            weights = by_clip.permute(3, 0, 2, 1, 4).flatten(3)  # [S', C, R, H J]
             change = output_sums(weights, sources)
             inverse, shift = norm.scales(change)
+            scaled_weights = weights * inverse.unflatten(1, (clip_count, -1))
             project_change = partial(
-                self._project_values, sums_by_projection, weights * inverse, shift, sources
+                self._project_values, sums_by_projection, scaled_weights, shift, sources
             )
             change = (
                 change if self._is_pre_norm else norm.change(change)
@@ -539,6 +550,7 @@ class ChangePropagator:
         """True if acting on the value vectors takes fewer multiplications than acting on the
         rows."""
         heads, rows, _, positions = alpha_shape
+        heads, source_count = heads // self._clip_count, source_count * self._clip_count
         if heads * positions > 2 * rows:  # the vectors would take the memory saved
             return False
         heads_width, model_width = heads * head_width, self.states.shape[-1]
@@ -577,20 +589,22 @@ class ChangePropagator:
 
 class _WeightedSums:
     """Sums over heads and positions of weights times v_j^h M^h, for a matrix M [H d, out] and
-    values [H, S, J, d]."""
+    values [C, H, S, J, d] of C clips."""
 
     def __init__(self, values: Tensor, matrix: Tensor, product: MatrixProduct):
-        head_matrices = matrix.unflatten(0, (len(values), -1))
+        head_matrices = matrix.unflatten(0, (values.shape[1], -1))
         vectors = product.multiply(
-            values.flatten(1, 2).to(product.dtype), head_matrices
-        )  # [H, S J, out]
-        self._vectors = vectors.unflatten(1, values.shape[1:3]).transpose(0, 1)  # [S, H, J, out]
+            values.flatten(2, 3).to(product.dtype), head_matrices
+        )  # [C, H, S J, out]
+        # [S, C, H, J, out]
+        self._vectors = vectors.unflatten(2, values.shape[2:4]).permute(2, 0, 1, 3, 4)
         self._product = product
 
     def __call__(self, weights: Tensor, sources: slice) -> Tensor:
-        """The sums for some sources, [S', R, out], with weights [S', R, H J]."""
-        vectors = self._vectors[sources].flatten(1, 2)
+        """The sums for some sources, [S', C R, out], with weights [S', C, R, H J]."""
+        vectors = self._vectors[sources].flatten(2, 3)
         if weights.shape[-1] <= _MAX_SMALL_TERMS:
             result: Tensor = weights @ vectors.to(weights.dtype)
-            return result
-        return self._product(weights, vectors)
+        else:
+            result = self._product(weights, vectors)
+        return result.flatten(1, 2)

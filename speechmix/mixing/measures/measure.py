@@ -169,6 +169,10 @@ class Measure(MeasureFacts):
         Of scope "logit": makes a `BlockReader` of (model, view, request, inputs, objectives, units)
         and the measure's own options, if contributions can be read from the attention blocks of
         one pass, which other measures may share.
+    batched : callable, optional
+        Of scope "layer": ``batched(block_batch, units_batch, **options)`` returns the scores of each
+        clip of a pass, a list of Tensors, where the clips go through a layer together; with the
+        options that `function` has.
     check_options : callable, optional
         Called with the given options of the measure's own, by keyword; raises `InputError` for one
         that cannot be.
@@ -186,6 +190,7 @@ class Measure(MeasureFacts):
     )
     block_reader: Callable[..., BlockReader] | None = field(default=None, kw_only=True)
     is_builtin: bool = field(default=False, kw_only=True)
+    batched: MeasureFunction | None = field(default=None, kw_only=True)
     check_options: Callable[..., object] | None = field(default=None, kw_only=True)
     values: Mapping[str, object] = field(default_factory=dict, kw_only=True)
 
@@ -278,6 +283,20 @@ class Measure(MeasureFacts):
         """Call the function, with the values of the measure's own options."""
         return self.function(*args, **options, **self.values)
 
+    def can_be_batched(self, heads: str) -> bool:
+        """Whether `batched` computes what is requested: all heads at once, by the delta engine."""
+        return (
+            self.batched is not None
+            and heads == "mean"
+            and self.option_values.get("engine", "delta") == "delta"
+        )
+
+    def call_batched(self, *args: object, **options: object) -> list[Tensor]:
+        """Call `batched`, with the values of the measure's own options."""
+        assert self.batched is not None
+        scores: list[Tensor] = self.batched(*args, **options, **self.values)
+        return scores
+
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise `InputError` unless an option has one of some values."""
@@ -364,6 +383,7 @@ class Units:
         self.positions = sorted({position for span in targets for position in span.positions})
         self.rows = to_device(torch.tensor(self.positions, dtype=torch.long), device)
         self._groups: dict[int, list[Units]] = {}
+        self._together: UnitsBatch | None = None
 
     def groups(self, max_positions: int) -> list[Units]:
         """Split the targets into runs of at most so many positions (one target at least), to bound
@@ -381,6 +401,13 @@ class Units:
                 for group in groups
             ]
         return self._groups[max_positions]
+
+    def together(self, units: Sequence[Units]) -> UnitsBatch:
+        """Return the tables of several clips' units, of which these are the first; the last ones are
+        kept."""
+        if self._together is None or self._together.units != (*units,):
+            self._together = UnitsBatch(units)
+        return self._together
 
     def rows_in_ranges(self, ranges: Ranges) -> list[slice]:
         """Which of the rows lie in each range of positions."""
@@ -557,3 +584,91 @@ def _pool_maximum(scores: Tensor, runs: Ranges) -> Tensor:
     for start, stop in further:
         highest = torch.maximum(highest, scores[..., start:stop].amax(dim=-1))
     return highest
+
+
+class UnitsBatch:
+    """The units of C clips as tables on the device, padded to the most positions, sources and
+    targets of a clip.
+
+    `rows` [C, R] are the target positions that are needed. What is padded repeats a clip's first row, or
+    is a source without positions; `split` cuts it off.
+    """
+
+    def __init__(self, units: Sequence[Units]):
+        self.units, self.device = (*units,), units[0].device
+        self.rows = self._table([one.positions for one in units])
+        self._clips = to_device(torch.arange(len(units))[:, None], self.device)
+        counts = [one.source_lengths for one in units]
+        source_count = max(map(len, counts))
+        self.source_lengths = [
+            max((lengths[source] for lengths in counts if source < len(lengths)), default=0)
+            for source in range(source_count)
+        ]
+
+    def _table(self, numbers: Sequence[Sequence[int]]) -> Tensor:
+        """Numbers of each clip as a table [C, n], padded with the first."""
+        length = max(map(len, numbers))
+        padded = [[*row, *[row[0]] * (length - len(row))] for row in numbers]
+        return to_device(torch.tensor(padded, dtype=torch.long), self.device)
+
+    @cached_property
+    def _sources(self) -> tuple[Tensor, Tensor]:
+        """Positions of all sources [C, S, J], and which of them are more than padding."""
+        shape = len(self.units), len(self.source_lengths), max(self.source_lengths)
+        positions, is_position = torch.zeros(shape, dtype=torch.long), torch.zeros(shape).bool()
+        for clip, one in enumerate(self.units):
+            for source, ranges in enumerate(one.sources):
+                numbers = [number for start, stop in ranges for number in range(start, stop)]
+                positions[clip, source, : len(numbers)] = torch.tensor(numbers)
+                is_position[clip, source, : len(numbers)] = True
+        return to_device(positions, self.device), to_device(is_position, self.device)
+
+    def padded_sources(self, first: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Positions of some sources [C, S', J], and which of them are more than padding to the
+        longest's length."""
+        longest = max(self.source_lengths[first:stop])
+        positions, is_position = self._sources
+        return positions[:, first:stop, :longest], is_position[:, first:stop, :longest]
+
+    @cached_property
+    def target_rows(self) -> tuple[Tensor, Tensor]:
+        """Pairs of a target and one of its positions: the position [C, P], and its place among the
+        rows [C, P]."""
+        rows = [one.target_rows for one in self.units]
+        places = [
+            [bisect_left(one.positions, position) for position in one.target_rows.positions]
+            for one in self.units
+        ]
+        return self._table([row.positions for row in rows]), self._table(places)
+
+    @cached_property
+    def _own_masks(self) -> dict[int, Tensor]:
+        return {}
+
+    def own_position_mask(self, n_sources: int) -> Tensor:
+        """Which source positions are of a pair's own target, bool [C, P, K]."""
+        if n_sources not in self._own_masks:
+            pair_count = self.target_rows[0].shape[1]
+            mask = torch.zeros(len(self.units), pair_count, n_sources, dtype=torch.bool)
+            for clip, one in enumerate(self.units):
+                for ranges, (first, stop) in zip(
+                    one.targets, one.target_rows.pair_ranges, strict=True
+                ):
+                    for start, end in ranges:
+                        mask[clip, first:stop, start:end] = True
+            self._own_masks[n_sources] = to_device(mask, self.device)
+        return self._own_masks[n_sources]
+
+    def split_scores(self, scores: Tensor) -> list[Tensor]:
+        """Pool scores [C, R, S] of rows over targets: those of each clip, [W_t, W_s]."""
+        return [
+            one.pool_targets(clip_scores[: len(one.positions), : len(one.sources)])
+            for one, clip_scores in zip(self.units, scores, strict=True)
+        ]
+
+    def split_means(self, values: Tensor) -> list[Tensor]:
+        """Mean of values of pairs [C, P] over targets: those of each clip, [W_t]."""
+        return [
+            one.target_rows.mean(clip_values[: len(one.target_rows.positions)])
+            for one, clip_values in zip(self.units, values, strict=True)
+        ]

@@ -35,7 +35,12 @@ from .attention_norm import (
 from .entropy_attention import entropy_attention
 from .measure import OPTIONS, Measure, MeasureFunction, keyword_names
 from .random_baseline import random_baseline
-from .value_zeroing import check_value_zeroing_options, value_zeroing, value_zeroing_share
+from .value_zeroing import (
+    check_value_zeroing_options,
+    value_zeroing,
+    value_zeroing_of_clips,
+    value_zeroing_share,
+)
 
 
 def _build_builtin(name: str, function: MeasureFunction, **arguments: Any) -> Measure:
@@ -62,9 +67,13 @@ _OPTION_CHECKS: dict[str, Callable[..., object]] = {
     "value_zeroing_share": check_value_zeroing_options,
 }
 
+_BATCHED: dict[str, MeasureFunction] = {"value_zeroing": value_zeroing_of_clips}
+
 # Those that give maps; extensions add theirs, by `implement`.
 MEASURES: dict[str, Measure] = {
-    name: _build_builtin(name, function, check_options=_OPTION_CHECKS.get(name))
+    name: _build_builtin(
+        name, function, check_options=_OPTION_CHECKS.get(name), batched=_BATCHED.get(name)
+    )
     for name, function in _FUNCTIONS.items()
 }
 

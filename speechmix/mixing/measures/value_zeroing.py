@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ...adapters.capture.attention_calls import join_heads
 from ...adapters.delta_engine.change_propagator import ChangePropagator
 from ...adapters.delta_engine.matrix_products import TF32, MatrixProduct, resolve_product_dtype
 from ...errors import InputError
@@ -47,8 +48,9 @@ from ..maps.numerics import DISTANCES, find_distance
 from .measure import Measure, check_choice
 
 if TYPE_CHECKING:
+    from ...adapters.capture.block_batch import BlockBatch
     from ...adapters.capture.layer_run import Block
-    from .measure import Units
+    from .measure import Units, UnitsBatch
 
 # Of pairs: head index, row index, source index, changed context [P, H, d].
 _Pairs = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -208,6 +210,62 @@ def value_zeroing(
             )
     pooled = units.pool_targets(scores)
     return pooled if heads == "each" else pooled[0]
+
+
+def value_zeroing_of_clips(
+    batch: BlockBatch,
+    units: UnitsBatch,
+    *,
+    distance: str = "cosine",
+    engine: str = "delta",
+    product_dtype: str | None = None,
+    heads: str = "mean",
+    product: MatrixProduct | None = None,
+    batch_size: int = 2048,
+) -> list[Tensor]:
+    """`value_zeroing` of clips that share a pass, [W_t, W_s] each, by the delta engine; all heads at
+    once."""
+    if product_dtype is not None:
+        product_type = resolve_product_dtype(product_dtype, batch.values.device)
+        product = (product or MatrixProduct(batch.values.dtype)).in_dtype(product_type)
+    clip_count, row_count = units.rows.shape
+    alpha, change_distance = batch.attention(units.rows), find_distance(distance, of_change=True)
+    propagator = ChangePropagator(batch, units.rows, product=product)
+    scores = batch.values.new_zeros(clip_count, row_count, len(units.source_lengths))
+    sources_per_batch = max(1, batch_size // units.rows.numel())
+    for source, stop in _source_batches(
+        units.source_lengths, _SOURCES_PER_GROUP * sources_per_batch
+    ):
+        weights, values = _gather_values_of_clips(
+            alpha, batch.values, *units.padded_sources(source, stop)
+        )
+        for change in propagator.propagate_source_removals(
+            weights,
+            values,
+            source_count=len(units.source_lengths),
+            batch_size=sources_per_batch,
+        ):
+            distances = change_distance(propagator.states, change)  # [S', C R]
+            scores[:, :, source : source + len(change)] = distances.unflatten(
+                1, (clip_count, -1)
+            ).permute(1, 2, 0)
+            source += len(change)
+    return units.split_scores(scores)
+
+
+def _gather_values_of_clips(
+    alpha: Tensor, values: Tensor, positions: Tensor, is_position: Tensor
+) -> tuple[Tensor, Tensor]:
+    """As `_gather_zeroed_values`, for sources at positions [C, S, J] of C clips: weights [C H, R, S, J]
+    and values [C H, S, J, d]."""
+    clip_count, source_shape = len(positions), positions.shape[1:]
+    flat_positions = positions.flatten(1)[:, None, None]  # [C, 1, 1, S J]
+    alpha, values = (x.unflatten(0, (clip_count, -1)) for x in (alpha, values))
+    weights = alpha.gather(-1, flat_positions.expand(*alpha.shape[:3], -1))
+    weights = weights.unflatten(-1, source_shape) * is_position[:, None, None]
+    indices = flat_positions[:, 0, 0, :, None].expand(-1, -1, values.shape[-1])[:, None]
+    gathered = values.gather(2, indices.expand(-1, values.shape[1], -1, -1))
+    return weights.flatten(0, 1), gathered.unflatten(2, source_shape).flatten(0, 1)
 
 
 def value_zeroing_share(
@@ -415,6 +473,23 @@ def mixing_strength(
     return units.target_rows.mean(torch.cat(list(ratios)))[:, None]
 
 
+def mixing_strength_of_clips(
+    batch: BlockBatch, units: UnitsBatch, *, engine: str = "delta", batch_size: int = 2048
+) -> list[Tensor]:
+    """`mixing_strength` of clips that share a pass, [W_t, 1] each, by the delta engine."""
+    positions, places = units.target_rows
+    clips = torch.arange(len(places), device=places.device)[:, None]
+    alpha = batch.attention(units.rows).unflatten(0, (len(places), -1))
+    weights = alpha[clips, :, places].transpose(1, 2)  # [C, H, P, K]
+    if batch.stack.name != "cross":
+        weights.masked_fill_(units.own_position_mask(batch.n_sources)[:, None], 0)
+    propagator = ChangePropagator(batch, positions)
+    context = join_heads(weights.flatten(0, 1) @ batch.values, len(places))
+    change = propagator(-context[None])[0]
+    ratios = _relative_change(change, propagator.states).unflatten(0, (len(places), -1))
+    return [strengths[:, None] for strengths in units.split_means(ratios)]
+
+
 def _propagated_ratios(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:
     """Ratios [P'] of some (target, position) pairs at a time, their changes carried through the
     layer."""
@@ -524,6 +599,7 @@ STRENGTH = Measure(
     "this package",
     no_heads=": it is one of the whole block",
     function=mixing_strength,
+    batched=mixing_strength_of_clips,
     is_builtin=True,
 )
 

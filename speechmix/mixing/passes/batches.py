@@ -95,7 +95,9 @@ CPU_BATCH_BYTES = 2**25
 _GPU_BATCH_LIMITS = (2**27, 2**31)
 _MAX_GPU_CLIPS = 8  # what is read ahead for them stays within what `read_audio` keeps
 _POSITION_COUNT = 1500  # frames of 30 s
-ATTENTION_FLOATS = 2**24  # of the attention weights [H, R, K] held at once: 64 MiB in float32
+# Of the attention weights [H, R, K] held at once: 64 MiB in float32, and on a GPU 256 MiB, of several
+# clips together.
+ATTENTION_FLOATS, _GPU_ATTENTION_FLOATS = 2**24, 2**26
 
 
 def clips_per_pass(model: Model) -> int:
@@ -231,6 +233,12 @@ def pair_batch_size(block: Block, max_bytes: int) -> int:
 def row_batch_size(block: Block) -> int:
     """Target positions whose attention weights are held at once."""
     return max(64, ATTENTION_FLOATS // (block.stack.heads * block.n_sources))
+
+
+def clips_in_batch(block: Block, row_count: int) -> int:
+    """Clips of so many target positions whose attention weights are held at once."""
+    floats = ATTENTION_FLOATS if block.values.device.type == "cpu" else _GPU_ATTENTION_FLOATS
+    return max(1, floats // (block.stack.heads * block.n_sources * max(row_count, 1)))
 
 
 def resolve_state_dtype(model: Model, request: MixRequest) -> torch.dtype:

@@ -27,13 +27,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...adapters.capture.attention_calls import LayerTrace
+from ...adapters.capture.block_batch import BlockBatch
 from ...adapters.capture.device_copy import inputs_to_device, to_host
 from ...adapters.capture.forward_pass import Capture
 from ...adapters.capture.layer_run import Block
@@ -55,6 +57,7 @@ from ..measures.measure_functions import find_measure
 from ..measures.objectives import resolve_objective
 from ..measures.value_zeroing import choose_strength_measure
 from .batches import (
+    clips_in_batch,
     inference_context,
     pad_batch,
     pair_batch_bytes,
@@ -273,17 +276,20 @@ def compute_maps(
             with inference_context(model, dtype):
                 observer = make_observer(views[0], item_scores[0].units, dtype)
 
-        def on_block(block: Block) -> None:
+        block_measures = [*layer_measures, *strength_measures]
+
+        def on_block(block: Block, computed: Mapping[str, Tensor] = MappingProxyType({})) -> None:
             with phase("maps"):
                 scores = item_scores[block.clip]
                 measure_scores = score_block(
                     block,
                     scores.block_units(block),
-                    [*layer_measures, *strength_measures],
+                    [measure for measure in block_measures if measure.name not in computed],
                     request,
                     resources,
                 )
                 by_measure = {measure.name: tensor for measure, tensor in measure_scores}
+                by_measure |= computed
                 strengths = (
                     by_measure.pop(strength_measure.name)[:, 0] if strength_measures else None
                 )
@@ -291,7 +297,18 @@ def compute_maps(
             if observer is not None:
                 observer(block)
 
-        notes = run_forward(model, views, tuple(layers), on_block, request, dtype)
+        def on_blocks(blocks: Sequence[Block], trace: LayerTrace, output: Tensor) -> None:
+            with phase("maps"):
+                units = [item_scores[block.clip].block_units(block) for block in blocks]
+                computed = score_clips_together(
+                    blocks, trace, output, units, block_measures, request, resources
+                )
+            for block, scores_of_clip in zip(blocks, computed, strict=True):
+                on_block(block, scores_of_clip)
+
+        notes = run_forward(
+            model, views, tuple(layers), on_block, request, dtype, on_blocks=on_blocks
+        )
         for scores, note in zip(item_scores, notes, strict=True):
             if note is not None:
                 scores.provenance["unheard_text"] = note
@@ -323,8 +340,11 @@ def run_forward(
     on_block: Callable[[Block], None],
     request: MixRequest,
     dtype: torch.dtype,
+    *,
+    on_blocks: Callable[[Sequence[Block], LayerTrace, Tensor], None] | None = None,
 ) -> list[str | None]:
-    """Run the forward pass of the items together; their blocks are handled while it runs.
+    """Run the forward pass of the items together; their blocks are handled while it runs, with
+    `on_blocks` those of all items at once.
 
     Returns, for each item, what the model writes instead of its text (`describe_unheard_text`), or
     None.
@@ -337,7 +357,12 @@ def run_forward(
         inference_context(
             model, dtype
         ),  # from here on the stacks are bound to the modules as they are now
-        Capture([model.stacks[stack] for stack in stacks], on_block, layers=request.layers),
+        Capture(
+            [model.stacks[stack] for stack in stacks],
+            on_block,
+            layers=request.layers,
+            on_blocks=on_blocks,
+        ),
         phase("forward"),
     ):
         output = model.family.run(
@@ -381,6 +406,41 @@ def score_block(
     for measure in measures:
         group_tensors = group_scores[measure.name]
         yield measure, torch.cat(group_tensors, dim=-2) if group_tensors[1:] else group_tensors[0]
+
+
+def score_clips_together(
+    blocks: Sequence[Block],
+    trace: LayerTrace,
+    output: Tensor,
+    units: Sequence[Units],
+    measures: Sequence[Measure],
+    request: MixRequest,
+    resources: Mapping[str, Any],
+) -> list[dict[str, Tensor]]:
+    """Scores of one layer that clips of a pass can get together, by measure name, for each clip.
+
+    As many clips go together as the memory for attention weights allows; one by itself gets nothing.
+    """
+    scores: list[dict[str, Tensor]] = [{} for _ in blocks]
+    batched = [measure for measure in measures if measure.can_be_batched(request.heads)]
+    if not batched or not BlockBatch.is_possible(blocks[0], trace):
+        return scores
+    if resources["batch_size"] == "auto":
+        pair_count = pair_batch_size(blocks[0], resources["bytes_of_pairs"])
+        resources = {**resources, "batch_size": pair_count}
+    clip_count = clips_in_batch(blocks[0], max(len(one.positions) for one in units))
+    for members in split_into_groups(range(len(blocks)), clip_count):
+        if len(members) == 1:
+            continue
+        batch = BlockBatch([blocks[member] for member in members], trace, output)
+        units_batch = units[members[0]].together([units[member] for member in members])
+        for measure in batched:
+            options = _measure_options(measure, request, resources)
+            with phase(measure.name):
+                results = measure.call_batched(batch, units_batch, **options)
+            for member, result in zip(members, results, strict=True):
+                scores[member][measure.name] = result
+    return scores
 
 
 def _check_scores(measure: Measure, scores: object, **lengths: int | None) -> None:
