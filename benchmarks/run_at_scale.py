@@ -53,7 +53,7 @@ def clips_of(count: int) -> list:
 
 
 def simulated(layers: int):
-    """A function like `speechmix.mix` that returns random scores of a deep model."""
+    """A function like `mix_items` that returns random scores of a deep model."""
     from speechmix.inputs.words.spans import Span
     from speechmix.mixing.maps.map_set import Maps
     from speechmix.mixing.maps.mixing_map import MixingMap
@@ -63,7 +63,7 @@ def simulated(layers: int):
         Span(i, i + 1, word, "word", i, i * 0.02, (i + 1) * 0.02) for i, word in enumerate(WORDS)
     )
 
-    def mix(model, clips, *, measures, **options):
+    def mix_items(model, clips, request, **options):
         provenance = {
             "model": model.name,
             "init": model.init,
@@ -71,31 +71,34 @@ def simulated(layers: int):
             "simulated": True,
         }
         return [
-            Maps(
-                {
-                    (measure, "encoder"): MixingMap(
-                        rng.random((layers, 1, len(units))).astype(np.float32),
-                        units[4:],
-                        units,
-                        measure,
-                        "encoder",
-                        tuple(range(layers)),
-                        {
-                            **provenance,
-                            "clip": clip.name,
-                            "fingerprint": clip.fingerprint,
-                            "cue": clip.cue,
-                            "target": clip.target,
-                            "words": [[w.text, w.start, w.end] for w in clip.words],
-                        },
-                    )
-                    for measure in measures
-                }
+            (
+                clip,
+                Maps(
+                    {
+                        (measure, "encoder"): MixingMap(
+                            rng.random((layers, 1, len(units))).astype(np.float32),
+                            units[4:],
+                            units,
+                            measure,
+                            "encoder",
+                            tuple(range(layers)),
+                            {
+                                **provenance,
+                                "clip": clip.name,
+                                "fingerprint": clip.fingerprint,
+                                "cue": clip.cue,
+                                "target": clip.target,
+                                "words": [[w.text, w.start, w.end] for w in clip.words],
+                            },
+                        )
+                        for measure in request.measures
+                    }
+                ),
             )
             for clip in clips
         ]
 
-    return mix
+    return mix_items
 
 
 def step(name: str, folder: Path, count: int, layers: int) -> None:
@@ -114,7 +117,7 @@ def step(name: str, folder: Path, count: int, layers: int) -> None:
             speechmix.load(source, device="cpu", init="random", seed=0),
         ]
         clips = clips_of(count + (name == "one more"))
-    store.mix = simulated(layers)
+    store.mix_items = simulated(layers)
     empty, began, processor = (
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
         time.monotonic(),
