@@ -45,19 +45,19 @@ WORDS = [("les", 0.1, 0.3), ("livres", 0.35, 0.55)]
 def load_sleeping(folder: Path, log: Path, seconds: float) -> Model:
     """Load the tiny model in a process whose further passes are sleep; it notes when each began and
     ended."""
-    real, first = store.mix, []
+    real, first = store.mix_items, []
 
-    def asleep(model, clips, **options):
+    def asleep(model, clips, request, **options):
         if not first:
-            maps = real(model, clips[:1], **options)
-            first.append(maps[0] if isinstance(maps, list) else maps)
+            [(_, maps)] = real(model, clips[:1], request, **options)
+            first.append(maps)
         began = time.monotonic()
         time.sleep(seconds * len(clips))
         with (log / f"{os.getpid()}").open("a") as file:
             file.write(f"{began} {time.monotonic()} {len(clips)}\n")
-        return first * len(clips)
+        return [(clip, first[0]) for clip in clips]
 
-    store.mix = asleep
+    store.mix_items = asleep
     return speechmix.load(folder)
 
 
