@@ -42,11 +42,11 @@ def test_a_twin_alone_has_a_figure_of_its_own(models, tmp_path):  # noqa: F811
 def test_curves_of_the_twin_are_in_the_figure(models, tmp_path, monkeypatch):  # noqa: F811
     shown = {}
 
-    def figure(clip, maps, *, twins):
+    def figure(clip, maps, *, twins, title):
         shown[next(iter(maps.values())).provenance["init"]] = [
             next(iter(of_twin.values())).provenance["init"] for of_twin in twins
         ]
-        return drawn(clip, maps, twins=twins)
+        return drawn(clip, maps, twins=twins, title=title)
 
     from speechmix.reporting.plots import clip_overview
 
