@@ -14,8 +14,9 @@ A pair is used if the model writes cue and target of both members right; a noun 
 side, and so is a word pair. The study compares tiny.en with nine untrained twins and ablates the cue
 in each stack, beside another word as a control; a word drawn at random in the place of the cue is
 another control. `--twin-clips N` scores twins after the first on N clips. `--clips N` makes a small
-version, `--nouns N` a shorter one; `--nouns lion,tiger` has these nouns alone. A run that was stopped
-goes on. The page is study/index.html in the folder; transcripts.jsonl has what the model writes.
+version, `--nouns N` a shorter one; `--nouns lion,tiger` has these nouns alone, and `--side left` the cue
+before the target alone. A run that was stopped goes on. The page is study/index.html in the folder;
+transcripts.jsonl has what the model writes.
 """
 
 from __future__ import annotations
@@ -164,7 +165,12 @@ def choose_nouns(template: JsonObject, option: str | None) -> list[int]:
 
 
 def choose_pairs(
-    model: Model, template: JsonObject, nouns: Sequence[int], out: Path, limit: int | None
+    model: Model,
+    template: JsonObject,
+    nouns: Sequence[int],
+    out: Path,
+    limit: int | None,
+    side: str = "both",
 ) -> list[Clip]:
     """Speak and transcribe pairs, and return those that the model writes right, at most one of a
     noun for each side."""
@@ -175,6 +181,7 @@ def choose_pairs(
     progress = ProgressLines()
     spoken_texts = [pair for noun in nouns for pair in noun_pairs(template, noun)]
     spoken_texts += word_pairs(template)
+    spoken_texts = [spoken for spoken in spoken_texts if side in ("both", spoken.frame["side"])]
     max_clip_count = 2 * len({(spoken.name, spoken.frame["side"]) for spoken in spoken_texts})
 
     def all_clips() -> Iterator[Clip]:
@@ -282,6 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--nouns", help="use the first N nouns, or those named: lion,tiger (default: all)"
     )
+    parser.add_argument("--side", choices=["left", "right", "both"], default="both")
     parser.add_argument("--twins", type=int, default=9, help="untrained twins (default: 9)")
     parser.add_argument(
         "--twin-clips",
@@ -295,7 +303,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         model = speechmix.load(MODEL, device="cpu")
         nouns = choose_nouns(template, options.nouns)
-        clips = choose_pairs(model, template, nouns, options.out, options.clips)
+        clips = choose_pairs(model, template, nouns, options.out, options.clips, options.side)
         counts = Counter(clip.meta["cue_distance"] for clip in clips)
         used = ", ".join(f"{counts[kind] // 2} {kind}" for kind in sorted(counts))
         notes = [NOTE.format(clips=len(clips), used=used)]

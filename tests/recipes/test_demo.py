@@ -20,4 +20,4 @@ def test_what_a_process_writes_is_printed_until_it_ends(tmp_path, capsys):
 
 def test_the_nouns_of_the_demo_are_in_the_template():
     template = english_homophony.tomllib.loads(english_homophony.TEMPLATE.read_text())
-    assert len(set(english_homophony.choose_nouns(template, demo.NOUNS))) == 10
+    assert len(set(english_homophony.choose_nouns(template, demo.NOUNS))) == 20
