@@ -113,12 +113,18 @@ def test_clips_go_through_a_layer_together_where_rows_do_not_meet(name, batches_
 
 
 @pytest.mark.parametrize("options", [{"pooling": "max"}, {"targets": "target"}, {"heads": "each"}])
+@pytest.mark.parametrize("is_fused", [True, False])
 @pytest.mark.parametrize("floats", [2**24, 2**15], ids=["all", "few"])
-def test_words_of_clips_that_go_together(options, floats, batches_read, monkeypatch):
+def test_words_of_clips_that_go_together(options, floats, is_fused, batches_read, monkeypatch):
     model = speechmix.load(
         bundled.models()["tiny-french-whisper"], dtype="float64", device="cpu", check=False
     )
     monkeypatch.setattr(batches, "ATTENTION_FLOATS", floats)
+    monkeypatch.setattr(
+        ChangePropagator,
+        "_is_cheaper_on_values",
+        lambda self, *_: is_fused and self._fused_feed_forward is not None,
+    )
     clips = bundled.clips()[:5]
     alone = speechmix.mix(model, clips, clips_at_once=1, **options)
     assert not batches_read
