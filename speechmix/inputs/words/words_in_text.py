@@ -19,6 +19,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...errors import InputError
 from .multipart_words import join_words, list_parts, refuse_multipart_word
@@ -44,6 +45,7 @@ class FoldedText:
     signs: list[str]
 
     @classmethod
+    @lru_cache(maxsize=4096)  # words come again and again
     def fold(cls, text: str) -> FoldedText:
         clusters: list[Characters] = []
         for index, character in enumerate(text):
