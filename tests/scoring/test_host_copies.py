@@ -3,6 +3,8 @@ on a device that is none."""
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,8 @@ from speechmix.errors import InputError
 from speechmix.mixing.maps.map_set import Maps
 from speechmix.mixing.measures.measure import check_defined
 from speechmix.mixing.measures.measure_functions import list_measures
+from speechmix.mixing.passes.forward_pass import compute_maps
+from speechmix.mixing.passes.request import MixRequest
 from tests.conftest import build, inputs_of
 from tests.fake_device import FakeDevice
 
@@ -103,6 +107,30 @@ def test_so_it_is_for_other_engines_and_poolings(options, monkeypatch):
     few, many = (counted("bert", layers, monkeypatch, **options)[0] for layers in (2, 4))
     assert many.asked == few.asked
     assert many.sent == few.sent
+
+
+@pytest.mark.parametrize("family", [pytest.param("whisper-80", marks=pytest.mark.long), "gpt2"])
+def test_clips_of_a_pass_are_given_to_the_device_together(family, monkeypatch):
+    monkeypatch.setattr(Model, "fingerprint", "0")
+    request = MixRequest.of({"measures": "value_zeroing"})
+
+    def device_of(layers: int, clip_count: int) -> FakeDevice:
+        module = build(family, **dict.fromkeys(SHAPES[family], layers)).double()
+        model = speechmix.load(module, device="cpu")
+        items = [inputs_of(model, seed) for seed in range(clip_count)]
+        alone = [speechmix.mix(model, item, measures="value_zeroing") for item in items]
+        with sdpa_kernel(SDPBackend.MATH), FakeDevice() as device:
+            device.put(model.module)
+            together = compute_maps(model, items, itertools.repeat(None), request, torch.float64)
+        for found, expected in zip(together, alone, strict=True):
+            for key, one in expected.items():
+                np.testing.assert_allclose(found[key].scores, one.scores, rtol=1e-8, atol=1e-12)
+        return device
+
+    shallow, deep, single = device_of(2, 3), device_of(4, 3), device_of(2, 1)
+    assert deep.asked == shallow.asked
+    assert deep.sent == shallow.sent
+    assert shallow.launches < 1.6 * single.launches
 
 
 def test_gradients_of_many_layers_leave_together(monkeypatch):

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from .attention_calls import AttentionCall, LayerTrace, join_heads
-from .device_copy import to_device
 
 if TYPE_CHECKING:
     from ..binding.bound_layers import Layer
@@ -27,7 +26,7 @@ class BatchedCall:
 
     def __init__(self, calls: Sequence[AttentionCall]):
         self.clip_count, self.scale, self._causal = len(calls), calls[0].scale, calls[0].causal
-        self._clips = to_device(torch.arange(len(calls))[:, None], calls[0].value.device)
+        self._clips = torch.arange(len(calls), device=calls[0].value.device)[:, None]
         self.key, self.value = (
             torch.stack([getattr(call, name) for call in calls]).flatten(0, 1)
             for name in ("key", "value")
@@ -75,7 +74,7 @@ def _stack(tensors: Sequence[Tensor | None]) -> Tensor | None:
 
 
 class BlockBatch:
-    """The blocks of C clips, as the delta engine reads them."""
+    """The blocks of C clips that follow each other in the batch, as the delta engine reads them."""
 
     def __init__(self, blocks: Sequence[Block], trace: LayerTrace, output: Tensor):
         first = blocks[0]
@@ -83,8 +82,10 @@ class BlockBatch:
         self.modules: Layer = first.modules
         self.clip_count, self.n_sources = len(blocks), first.n_sources
         self._first, self._trace, self._output = first, trace, output
-        self._clip_indices = [block.clip for block in blocks]
-        self._clips = to_device(torch.tensor(self._clip_indices)[:, None], output.device)
+        self._clip_range = range(first.clip, first.clip + len(blocks))
+        self._clips = torch.arange(first.clip, first.clip + len(blocks), device=output.device)[
+            :, None
+        ]
         self._calls: dict[int, BatchedCall] = {}
         self._cached_weights: tuple[Tensor | None, Tensor | None] = (None, None)
 
@@ -109,7 +110,7 @@ class BlockBatch:
         """Return queries, keys and values of one of the layer's attention blocks."""
         if attention_index not in self._calls:
             calls = self._trace.calls[attention_index]
-            self._calls[attention_index] = BatchedCall([calls[clip] for clip in self._clip_indices])
+            self._calls[attention_index] = BatchedCall([calls[clip] for clip in self._clip_range])
         return self._calls[attention_index]
 
     @property

@@ -597,7 +597,6 @@ class UnitsBatch:
     def __init__(self, units: Sequence[Units]):
         self.units, self.device = (*units,), units[0].device
         self.rows = self._table([one.positions for one in units])
-        self._clips = to_device(torch.arange(len(units))[:, None], self.device)
         counts = [one.source_lengths for one in units]
         source_count = max(map(len, counts))
         self.source_lengths = [
