@@ -145,7 +145,7 @@ def is_written_right(clip: Clip, transcript: str) -> bool:
 
 
 def choose_nouns(template: JsonObject, option: str | None) -> list[int]:
-    """Return the places of nouns in the template: of the first N, or of those named.
+    """Return the indices of nouns in the template: of the first N, or of those named.
 
     Examples
     --------
@@ -157,9 +157,9 @@ def choose_nouns(template: JsonObject, option: str | None) -> list[int]:
     if option is None or option.isdecimal():
         return list(range(len(nouns)))[: None if option is None else int(option)]
     names = option.split(",")
-    if strangers := [name for name in names if name not in nouns]:
+    if unknown_names := [name for name in names if name not in nouns]:
         raise InputError(
-            f"--nouns: {TEMPLATE.name} has no noun {strangers[0]!r}; it has {', '.join(nouns)}"
+            f"--nouns: {TEMPLATE.name} has no noun {unknown_names[0]!r}; it has {', '.join(nouns)}"
         )
     return [nouns.index(name) for name in names]
 

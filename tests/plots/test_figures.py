@@ -367,6 +367,25 @@ def test_the_legend_of_a_clip_figure_fits_into_it():
         assert box.x1 <= figure.bbox.x1
 
 
+def test_wide_letters_of_a_clip_figure_have_room():
+    words = ("W" * 16, "M" * 16, "les")
+    units = tuple(
+        Span(5 * i, 5 * i + 5, word, "word", i, 0.3 * i, 0.3 * i + 0.3)
+        for i, word in enumerate(words)
+    )
+    times = [(word, 0.3 * i, 0.3 * i + 0.3) for i, word in enumerate(words)]
+    clip = Clip.from_array(np.ones(16_000), 16_000, words=times, cue=0, target=1)
+    figure = clip_figure(clip, {("value_zeroing", "encoder"): mixing_map(4, units, units)})
+    figure.draw_without_rendering()
+    [image, *_] = maps_of(figure)
+    note = next(text for text in figure.findobj(Text) if "outlined:" in text.get_text())
+    for label in image.axes.get_yticklabels():
+        assert label.get_window_extent().x0 > image.axes.yaxis.label.get_window_extent().x1
+    for label in image.axes.get_xticklabels():
+        assert label.get_window_extent().y0 > note.get_window_extent().y1
+    assert image.axes.yaxis.label.get_window_extent().x0 >= 0
+
+
 def test_clip_figure_shows_the_peak_layer_and_the_curve_in_percent():
     one, clip = mixing_map(12), sine_clip()
     one.scores[7, 4, 3] = 50.0

@@ -31,30 +31,29 @@ class BatchedCall:
             torch.stack([getattr(call, name) for call in calls]).flatten(0, 1)
             for name in ("key", "value")
         )
-        self._query, self._mask, self._alpha = (
-            _stack([getattr(call, name) for call in calls]) for name in ("query", "mask", "alpha")
+        self._query = torch.stack([call.query for call in calls])
+        self._mask, self._alpha = (
+            _stack([getattr(call, name) for call in calls]) for name in ("mask", "alpha")
         )
 
-    def _rows(self, values: Tensor, rows: Tensor) -> Tensor:
+    def _select_rows(self, values: Tensor, rows: Tensor) -> Tensor:
         """Rows [C, R] of values [C, H, Q, n], as [C, H, R, n]."""
         return values[self._clips, :, rows].transpose(1, 2)
 
     def query_rows(self, rows: Tensor) -> Tensor:
         """Queries of the rows with their heads side by side, [C R, H d]."""
-        assert self._query is not None
         return self._query[self._clips, :, rows].flatten(2).flatten(0, 1)
 
     def weights(self, rows: Tensor) -> Tensor:
         """Attention weights [C H, R, K] of the rows."""
         if self._alpha is not None:
-            return self._rows(self._alpha, rows).flatten(0, 1)
-        assert self._query is not None
-        query = self._rows(self._query, rows).flatten(0, 1)
+            return self._select_rows(self._alpha, rows).flatten(0, 1)
+        query = self._select_rows(self._query, rows).flatten(0, 1)
         products = (query * self.scale) @ self.key.transpose(1, 2)
         scores: Tensor = products.unflatten(0, (self.clip_count, -1))  # [C, H, R, K]
         if (mask := self._mask) is not None:
             if mask.shape[-2] > 1:
-                mask = self._rows(mask, rows)
+                mask = self._select_rows(mask, rows)
             scores = (
                 scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
             )
@@ -65,11 +64,11 @@ class BatchedCall:
 
 
 def _stack(tensors: Sequence[Tensor | None]) -> Tensor | None:
-    """One tensor of the calls' own, with four axes; None where they have none."""
-    found = [tensor for tensor in tensors if tensor is not None]
-    if not found:
+    """One tensor [C, H or 1, Q or 1, K] of all calls; None where they have none."""
+    present_tensors = [tensor for tensor in tensors if tensor is not None]
+    if not present_tensors:
         return None
-    stacked = torch.stack(found)
+    stacked = torch.stack(present_tensors)
     return stacked if stacked.ndim == 4 else stacked[:, None]
 
 
@@ -102,7 +101,7 @@ class BlockBatch:
             and all(len(calls_of_block) == len(trace.hidden) for calls_of_block in calls)
         )
 
-    def _at(self, states: Tensor, rows: Tensor) -> Tensor:
+    def _select_rows(self, states: Tensor, rows: Tensor) -> Tensor:
         """Rows [C, R] of states [B, Q, n], one after the other."""
         return states[self._clips, rows].flatten(0, 1)
 
@@ -128,12 +127,12 @@ class BlockBatch:
 
     def output_rows(self, rows: Tensor) -> Tensor:
         """The layer's output at the rows, [C R, D]."""
-        return self._at(self._output, rows)
+        return self._select_rows(self._output, rows)
 
     def residual(self, rows: Tensor) -> Tensor:
         """What the block's output is added to, [C R, D]; a ModelError as of a single block."""
         self._first.check_residual()
-        return self._at(self._trace.residuals[self.modules.studied_index], rows)
+        return self._select_rows(self._trace.residuals[self.modules.studied_index], rows)
 
     def recorded_output(
         self, projection: nn.Module, rows: Tensor, compute_output: Callable[[], Tensor]
@@ -142,7 +141,7 @@ class BlockBatch:
         output = self._trace.projections.get(projection)
         if output is None or output.ndim != 3 or output.shape[:2] != self._output.shape[:2]:
             return compute_output()
-        return self._at(output, rows)
+        return self._select_rows(output, rows)
 
     def attention_output(self, rows: Tensor) -> Tensor:
         """Return the attention block's output at the rows, [C R, D]."""

@@ -29,12 +29,14 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, zip_longest
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from ...adapters.capture.device_copy import to_device
 from ...errors import InputError
@@ -283,19 +285,13 @@ class Measure(MeasureFacts):
         """Call the function, with the values of the measure's own options."""
         return self.function(*args, **options, **self.values)
 
-    def can_be_batched(self, heads: str) -> bool:
-        """Whether `batched` computes what is requested: all heads at once, by the delta engine."""
-        return (
-            self.batched is not None
-            and heads == "mean"
-            and self.option_values.get("engine", "delta") == "delta"
-        )
-
-    def call_batched(self, *args: object, **options: object) -> list[Tensor]:
-        """Call `batched`, with the values of the measure's own options."""
-        assert self.batched is not None
-        scores: list[Tensor] = self.batched(*args, **options, **self.values)
-        return scores
+    def batched_function(self, heads: str) -> Callable[..., list[Tensor]] | None:
+        """Return `batched` with the values of the measure's own options; None if it does not compute what
+        is requested: all heads at once, by the delta engine."""
+        uses_delta = self.option_values.get("engine", "delta") == "delta"
+        if self.batched is None or heads != "mean" or not uses_delta:
+            return None
+        return partial(self.batched, **self.values)
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -383,7 +379,6 @@ class Units:
         self.positions = sorted({position for span in targets for position in span.positions})
         self.rows = to_device(torch.tensor(self.positions, dtype=torch.long), device)
         self._groups: dict[int, list[Units]] = {}
-        self._together: UnitsBatch | None = None
 
     def groups(self, max_positions: int) -> list[Units]:
         """Split the targets into runs of at most so many positions (one target at least), to bound
@@ -401,13 +396,6 @@ class Units:
                 for group in groups
             ]
         return self._groups[max_positions]
-
-    def together(self, units: Sequence[Units]) -> UnitsBatch:
-        """Return the tables of several clips' units, of which these are the first; the last ones are
-        kept."""
-        if self._together is None or self._together.units != (*units,):
-            self._together = UnitsBatch(units)
-        return self._together
 
     def rows_in_ranges(self, ranges: Ranges) -> list[slice]:
         """Which of the rows lie in each range of positions."""
@@ -587,40 +575,35 @@ def _pool_maximum(scores: Tensor, runs: Ranges) -> Tensor:
 
 
 class UnitsBatch:
-    """The units of C clips as tables on the device, padded to the most positions, sources and
-    targets of a clip.
+    """The units of C clips as padded tables on the device.
 
-    `rows` [C, R] are the target positions that are needed. What is padded repeats a clip's first row, or
-    is a source without positions; `split` cuts it off.
+    Axis letters: P pairs of a target and one of its positions, J positions of a source. `rows` [C, R]
+    are the target positions that are needed. Padding is position 0, or a source without positions;
+    `pool_targets` and `mean_over_targets` cut it off.
     """
 
     def __init__(self, units: Sequence[Units]):
-        self.units, self.device = (*units,), units[0].device
-        self.rows = self._table([one.positions for one in units])
-        counts = [one.source_lengths for one in units]
-        source_count = max(map(len, counts))
-        self.source_lengths = [
-            max((lengths[source] for lengths in counts if source < len(lengths)), default=0)
-            for source in range(source_count)
-        ]
-
-    def _table(self, numbers: Sequence[Sequence[int]]) -> Tensor:
-        """Numbers of each clip as a table [C, n], padded with the first."""
-        length = max(map(len, numbers))
-        padded = [[*row, *[row[0]] * (length - len(row))] for row in numbers]
-        return to_device(torch.tensor(padded, dtype=torch.long), self.device)
+        self.units = units
+        self._own_masks: dict[int, Tensor] = {}
+        self.rows = _pad([clip_units.rows for clip_units in units])
+        lengths = [clip_units.source_lengths for clip_units in units]
+        self.source_lengths = [max(same_index) for same_index in zip_longest(*lengths, fillvalue=0)]
 
     @cached_property
     def _sources(self) -> tuple[Tensor, Tensor]:
         """Positions of all sources [C, S, J], and which of them are more than padding."""
-        shape = len(self.units), len(self.source_lengths), max(self.source_lengths)
-        positions, is_position = torch.zeros(shape, dtype=torch.long), torch.zeros(shape).bool()
-        for clip, one in enumerate(self.units):
-            for source, ranges in enumerate(one.sources):
-                numbers = [number for start, stop in ranges for number in range(start, stop)]
-                positions[clip, source, : len(numbers)] = torch.tensor(numbers)
-                is_position[clip, source, : len(numbers)] = True
-        return to_device(positions, self.device), to_device(is_position, self.device)
+        tables = [units.padded_sources(0, len(units.sources)) for units in self.units]
+        source_count, longest = len(self.source_lengths), max(self.source_lengths)
+        positions, is_position = (
+            torch.stack(
+                [
+                    F.pad(table, (0, longest - table.shape[1], 0, source_count - len(table)))
+                    for table in clip_tables
+                ]
+            )
+            for clip_tables in zip(*tables, strict=True)
+        )
+        return positions, is_position
 
     def padded_sources(self, first: int, stop: int) -> tuple[Tensor, Tensor]:
         """Positions of some sources [C, S', J], and which of them are more than padding to the
@@ -631,43 +614,36 @@ class UnitsBatch:
 
     @cached_property
     def target_rows(self) -> tuple[Tensor, Tensor]:
-        """Pairs of a target and one of its positions: the position [C, P], and its place among the
-        rows [C, P]."""
-        rows = [one.target_rows for one in self.units]
-        places = [
-            [bisect_left(one.positions, position) for position in one.target_rows.positions]
-            for one in self.units
-        ]
-        return self._table([row.positions for row in rows]), self._table(places)
-
-    @cached_property
-    def _own_masks(self) -> dict[int, Tensor]:
-        return {}
+        """Of each pair the position [C, P], and its index among the rows [C, P]."""
+        target_rows = [units.target_rows for units in self.units]
+        return _pad([rows.rows for rows in target_rows]), _pad(
+            [rows.row_indices for rows in target_rows]
+        )
 
     def own_position_mask(self, n_sources: int) -> Tensor:
         """Which source positions are of a pair's own target, bool [C, P, K]."""
         if n_sources not in self._own_masks:
-            pair_count = self.target_rows[0].shape[1]
-            mask = torch.zeros(len(self.units), pair_count, n_sources, dtype=torch.bool)
-            for clip, one in enumerate(self.units):
-                for ranges, (first, stop) in zip(
-                    one.targets, one.target_rows.pair_ranges, strict=True
-                ):
-                    for start, end in ranges:
-                        mask[clip, first:stop, start:end] = True
-            self._own_masks[n_sources] = to_device(mask, self.device)
+            target_rows = [units.target_rows for units in self.units]
+            self._own_masks[n_sources] = _pad(
+                [rows.own_position_mask(n_sources)[rows.targets] for rows in target_rows]
+            )
         return self._own_masks[n_sources]
 
-    def split_scores(self, scores: Tensor) -> list[Tensor]:
-        """Pool scores [C, R, S] of rows over targets: those of each clip, [W_t, W_s]."""
+    def pool_targets(self, scores: Tensor) -> list[Tensor]:
+        """Pool rows [C, R, S] over the positions of each target: [W_t, W_s] of each clip."""
         return [
-            one.pool_targets(clip_scores[: len(one.positions), : len(one.sources)])
-            for one, clip_scores in zip(self.units, scores, strict=True)
+            units.pool_targets(clip_scores[: len(units.positions), : len(units.sources)])
+            for units, clip_scores in zip(self.units, scores, strict=True)
         ]
 
-    def split_means(self, values: Tensor) -> list[Tensor]:
-        """Mean of values of pairs [C, P] over targets: those of each clip, [W_t]."""
+    def mean_over_targets(self, values: Tensor) -> list[Tensor]:
+        """Mean of values of pairs [C, P] over the positions of each target: [W_t] of each clip."""
         return [
-            one.target_rows.mean(clip_values[: len(one.target_rows.positions)])
-            for one, clip_values in zip(self.units, values, strict=True)
+            units.target_rows.mean(clip_values[: len(units.target_rows.positions)])
+            for units, clip_values in zip(self.units, values, strict=True)
         ]
+
+
+def _pad(tables: Sequence[Tensor]) -> Tensor:
+    """One table of several, padded with zeros to the longest."""
+    return pad_sequence([*tables], batch_first=True)

@@ -144,6 +144,16 @@ def check_value_zeroing_options(
             )
 
 
+def _product_in(
+    product_dtype: str | None, product: MatrixProduct | None, values: Tensor
+) -> MatrixProduct | None:
+    """Return the products in the precision that the measure was given, if it was given one."""
+    if product_dtype is None:
+        return product
+    product_type = resolve_product_dtype(product_dtype, values.device)
+    return (product or MatrixProduct(values.dtype)).in_dtype(product_type)
+
+
 def value_zeroing(
     block: Block,
     units: Units,
@@ -180,9 +190,7 @@ def value_zeroing(
     -------
     Tensor [W_t, W_s], or [H, W_t, W_s] for heads="each"
     """
-    if product_dtype is not None:
-        product_type = resolve_product_dtype(product_dtype, block.values.device)
-        product = (product or MatrixProduct(block.values.dtype)).in_dtype(product_type)
+    product = _product_in(product_dtype, product, block.values)
     n_heads = block.stack.heads if heads == "each" else 1
     scores = block.values.new_zeros(n_heads, len(units.rows), len(units.sources))
     if engine == "delta" and block.modules.post_attention:
@@ -225,9 +233,7 @@ def value_zeroing_of_clips(
 ) -> list[Tensor]:
     """`value_zeroing` of clips that share a pass, [W_t, W_s] each, by the delta engine; all heads at
     once."""
-    if product_dtype is not None:
-        product_type = resolve_product_dtype(product_dtype, batch.values.device)
-        product = (product or MatrixProduct(batch.values.dtype)).in_dtype(product_type)
+    product = _product_in(product_dtype, product, batch.values)
     clip_count, row_count = units.rows.shape
     alpha, change_distance = batch.attention(units.rows), find_distance(distance, of_change=True)
     propagator = ChangePropagator(batch, units.rows, product=product)
@@ -250,7 +256,7 @@ def value_zeroing_of_clips(
                 1, (clip_count, -1)
             ).permute(1, 2, 0)
             source += len(change)
-    return units.split_scores(scores)
+    return units.pool_targets(scores)
 
 
 def _gather_values_of_clips(
@@ -477,17 +483,18 @@ def mixing_strength_of_clips(
     batch: BlockBatch, units: UnitsBatch, *, engine: str = "delta", batch_size: int = 2048
 ) -> list[Tensor]:
     """`mixing_strength` of clips that share a pass, [W_t, 1] each, by the delta engine."""
-    positions, places = units.target_rows
-    clips = torch.arange(len(places), device=places.device)[:, None]
-    alpha = batch.attention(units.rows).unflatten(0, (len(places), -1))
-    weights = alpha[clips, :, places].transpose(1, 2)  # [C, H, P, K]
+    positions, row_indices = units.target_rows
+    clip_count = len(row_indices)
+    clip_indices = torch.arange(clip_count, device=row_indices.device)[:, None]
+    alpha = batch.attention(units.rows).unflatten(0, (clip_count, -1))
+    weights = alpha[clip_indices, :, row_indices].transpose(1, 2)  # [C, H, P, K]
     if batch.stack.name != "cross":
         weights.masked_fill_(units.own_position_mask(batch.n_sources)[:, None], 0)
     propagator = ChangePropagator(batch, positions)
-    context = join_heads(weights.flatten(0, 1) @ batch.values, len(places))
+    context = join_heads(weights.flatten(0, 1) @ batch.values, clip_count)
     change = propagator(-context[None])[0]
-    ratios = _relative_change(change, propagator.states).unflatten(0, (len(places), -1))
-    return [strengths[:, None] for strengths in units.split_means(ratios)]
+    ratios = _relative_change(change, propagator.states).unflatten(0, (clip_count, -1))
+    return [strengths[:, None] for strengths in units.mean_over_targets(ratios)]
 
 
 def _propagated_ratios(block: Block, units: Units, batch_size: int) -> Iterator[Tensor]:

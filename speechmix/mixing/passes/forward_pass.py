@@ -52,7 +52,7 @@ from ..maps.map_files import LayerWriter, map_path, reopen_map, write_and_reopen
 from ..maps.map_set import Maps
 from ..maps.mixing_map import MixingMap
 from ..measures.gradient_pass import GradientPass
-from ..measures.measure import Measure, Units, check_defined, mixing_between_layers
+from ..measures.measure import Measure, Units, UnitsBatch, check_defined, mixing_between_layers
 from ..measures.measure_functions import find_measure
 from ..measures.objectives import resolve_objective
 from ..measures.value_zeroing import choose_strength_measure
@@ -278,18 +278,22 @@ def compute_maps(
 
         block_measures = [*layer_measures, *strength_measures]
 
-        def on_block(block: Block, computed: Mapping[str, Tensor] = MappingProxyType({})) -> None:
+        unit_batches: dict[tuple[str, range], UnitsBatch] = {}
+
+        def on_block(
+            block: Block, batched_scores: Mapping[str, Tensor] = MappingProxyType({})
+        ) -> None:
             with phase("maps"):
                 scores = item_scores[block.clip]
                 measure_scores = score_block(
                     block,
                     scores.block_units(block),
-                    [measure for measure in block_measures if measure.name not in computed],
+                    [measure for measure in block_measures if measure.name not in batched_scores],
                     request,
                     resources,
                 )
                 by_measure = {measure.name: tensor for measure, tensor in measure_scores}
-                by_measure |= computed
+                by_measure |= batched_scores
                 strengths = (
                     by_measure.pop(strength_measure.name)[:, 0] if strength_measures else None
                 )
@@ -300,11 +304,11 @@ def compute_maps(
         def on_blocks(blocks: Sequence[Block], trace: LayerTrace, output: Tensor) -> None:
             with phase("maps"):
                 units = [item_scores[block.clip].block_units(block) for block in blocks]
-                computed = score_clips_together(
-                    blocks, trace, output, units, block_measures, request, resources
+                clip_scores = score_block_batches(
+                    blocks, trace, output, units, unit_batches, block_measures, request, resources
                 )
-            for block, scores_of_clip in zip(blocks, computed, strict=True):
-                on_block(block, scores_of_clip)
+            for block, batched_scores in zip(blocks, clip_scores, strict=True):
+                on_block(block, batched_scores)
 
         notes = run_forward(
             model, views, tuple(layers), on_block, request, dtype, on_blocks=on_blocks
@@ -408,39 +412,48 @@ def score_block(
         yield measure, torch.cat(group_tensors, dim=-2) if group_tensors[1:] else group_tensors[0]
 
 
-def score_clips_together(
+def score_block_batches(
     blocks: Sequence[Block],
     trace: LayerTrace,
     output: Tensor,
     units: Sequence[Units],
+    unit_batches: dict[tuple[str, range], UnitsBatch],
     measures: Sequence[Measure],
     request: MixRequest,
     resources: Mapping[str, Any],
 ) -> list[dict[str, Tensor]]:
-    """Scores of one layer that clips of a pass can get together, by measure name, for each clip.
+    """Scores that the clips of a pass get together in one layer, for each clip by measure name.
 
-    As many clips go together as the memory for attention weights allows; one by itself gets nothing.
+    As many clips form a batch as the memory for attention weights allows; a clip alone gets no scores
+    here. `unit_batches` keeps the tables of a stack's units for its later layers.
     """
-    scores: list[dict[str, Tensor]] = [{} for _ in blocks]
-    batched = [measure for measure in measures if measure.can_be_batched(request.heads)]
-    if not batched or not BlockBatch.is_possible(blocks[0], trace):
-        return scores
+    clip_scores: list[dict[str, Tensor]] = [{} for _ in blocks]
+    functions = [
+        (measure, function)
+        for measure in measures
+        if (function := measure.batched_function(request.heads)) is not None
+    ]
+    if not functions or not BlockBatch.is_possible(blocks[0], trace):
+        return clip_scores
     if resources["batch_size"] == "auto":
         pair_count = pair_batch_size(blocks[0], resources["bytes_of_pairs"])
         resources = {**resources, "batch_size": pair_count}
-    clip_count = clips_in_batch(blocks[0], max(len(one.positions) for one in units))
-    for members in split_into_groups(range(len(blocks)), clip_count):
-        if len(members) == 1:
+    batch_clip_count = clips_in_batch(blocks[0], max(len(each.positions) for each in units))
+    for first in range(0, len(blocks), batch_clip_count):
+        clips = range(first, min(first + batch_clip_count, len(blocks)))
+        if len(clips) == 1:
             continue
-        batch = BlockBatch([blocks[member] for member in members], trace, output)
-        units_batch = units[members[0]].together([units[member] for member in members])
-        for measure in batched:
+        batch = BlockBatch([blocks[clip] for clip in clips], trace, output)
+        key = batch.stack.name, clips
+        if key not in unit_batches:
+            unit_batches[key] = UnitsBatch([units[clip] for clip in clips])
+        for measure, function in functions:
             options = _measure_options(measure, request, resources)
             with phase(measure.name):
-                results = measure.call_batched(batch, units_batch, **options)
-            for member, result in zip(members, results, strict=True):
-                scores[member][measure.name] = result
-    return scores
+                results = function(batch, unit_batches[key], **options)
+            for clip, scores in zip(clips, results, strict=True):
+                clip_scores[clip][measure.name] = scores
+    return clip_scores
 
 
 def _check_scores(measure: Measure, scores: object, **lengths: int | None) -> None:

@@ -29,6 +29,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,10 +113,10 @@ def _add_panel(
     **options: Any,
 ) -> Axes:
     """Add axes at a place in inches, from the left and from the top."""
-    whole_width, whole_height = _size(figure)
-    bottom = 1 - (top + height) / whole_height
+    figure_width, figure_height = _size(figure)
+    bottom = 1 - (top + height) / figure_height
     return figure.add_axes(
-        (left / whole_width, bottom, width / whole_width, height / whole_height), **options
+        (left / figure_width, bottom, width / figure_width, height / figure_height), **options
     )
 
 
@@ -128,7 +129,7 @@ def _word_label_height(clip: Clip, inches: float) -> float:
     words = clip.words or ()
     if not words or _labels_fit(clip, inches):
         return 0.2
-    return max(len(shorten_text(word.text)) for word in words) * LETTER_WIDTH + 0.1
+    return unit_labels.text_inches(shorten_text(word.text) for word in words) + 0.1
 
 
 def sound_height(clip: Clip, inches: float) -> float:
@@ -373,8 +374,8 @@ def draw_clip_curves(
     axes: list[Axes] = []
     for column in range(len(stacks)):
         left, width = _LEFT + column * room / len(stacks), room / len(stacks) - 2 * _GAP
-        shared = {"sharey": axes[0]} if axes else {}
-        axes.append(_add_panel(subfigure, left, top, width, _CURVE_HEIGHT, **shared))
+        first_axes = axes[0] if axes else None
+        axes.append(_add_panel(subfigure, left, top, width, _CURVE_HEIGHT, sharey=first_axes))
         axes[-1].tick_params(labelleft=column == 0)
     lines = {}
     for key, curve in contributions.items():
@@ -492,6 +493,7 @@ def _pick_layers(common: Sequence[int], peaks: Iterable[int | None]) -> list[int
 
 
 _MAX_LABEL_LETTERS = 16
+_label_inches = partial(unit_labels.label_inches, max_letters=_MAX_LABEL_LETTERS, is_measured=True)
 _TITLE_HEIGHT = 0.42  # inches, of a stack's heading and the layers' titles
 
 
@@ -559,25 +561,20 @@ def _row_tops(rows: Sequence[MapRow], width: float, height: float) -> list[float
         tops.append(top)
         top += height + _GAP
         if row.has_labels:
-            top += unit_labels.label_inches(
-                row.map.sources, max_letters=_MAX_LABEL_LETTERS, inches=width
-            )
+            top += _label_inches(row.map.sources, inches=width)
     return [*tops, top]
 
 
 def _left_of_rows(rows: Sequence[MapRow]) -> float:
     """Compute the inches left of the maps: the name of measure and stack, and the targets."""
-    label_widths = [
-        unit_labels.label_inches(row.map.targets, max_letters=_MAX_LABEL_LETTERS) for row in rows
-    ]
-    return 0.4 + max(label_widths)
+    return 0.4 + max(_label_inches(row.map.targets) for row in rows)
 
 
 def map_rows_height(
-    rows: Sequence[MapRow], clip: Clip, width: float, height: float, whole_width: float
+    rows: Sequence[MapRow], clip: Clip, width: float, height: float, figure_width: float
 ) -> float:
     """Compute the height in inches of all rows of maps with labels and titles."""
-    legend = _legend_text(rows, clip, whole_width)
+    legend = _legend_text(rows, clip, figure_width)
     return _row_tops(rows, width, height)[-1] + 0.1 + 0.13 * (legend.count("\n") + 1)
 
 
@@ -587,17 +584,16 @@ def draw_map_rows(
     """Draw one row of panels for each measure and stack, on one colour scale."""
     all_values = [array for row in rows for array in row.values]
     limits = map_cells.color_limits(all_values)
-    tops, left, whole_width = (
+    tops, left, figure_width = (
         _row_tops(rows, width, height),
         _left_of_rows(rows),
         _size(subfigure)[0],
     )
     columns = max(len(row.layers) for row in rows)
-    pitch = (whole_width - left - _RIGHT + _GAP) / columns
+    pitch = (figure_width - left - _RIGHT + _GAP) / columns
     for row, top in zip(rows, tops, strict=False):
         for column, values in enumerate(row.values):
-            place = (left + column * pitch, top, pitch - _GAP, height)
-            ax = _add_panel(subfigure, *place)
+            ax = _add_panel(subfigure, left + column * pitch, top, pitch - _GAP, height)
             cells = map_cells.draw_cells(ax, values, limits=limits)
             ax.set_aspect("auto")
             _label_panel(ax, row, clip, width, height, is_first=column == 0)
@@ -614,11 +610,11 @@ def draw_map_rows(
                 label = f"{measure_label(row.key[0])}\n{row.key[1]}"
                 ax.set_ylabel(label, size=LABEL_SIZE, parse_math=False)
     subfigure.supxlabel(
-        _legend_text(rows, clip, whole_width), size=LABEL_SIZE, y=0.04 / _size(subfigure)[1]
+        _legend_text(rows, clip, figure_width), size=LABEL_SIZE, y=0.04 / _size(subfigure)[1]
     )
     maps_height = tops[len(rows) - 1] + height - tops[0]
     bar_height = min(maps_height, 4.0)
-    bar_left = whole_width - _RIGHT + _BAR_DISTANCE
+    bar_left = figure_width - _RIGHT + _BAR_DISTANCE
     bar_top = tops[0] + (maps_height - bar_height) / 2
     map_cells.add_color_bar(
         subfigure,

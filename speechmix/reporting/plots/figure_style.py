@@ -15,8 +15,8 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +25,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.markers import CARETLEFT
 from matplotlib.ticker import MaxNLocator
@@ -340,16 +341,39 @@ def _fits_flat(labels: Sequence[str], inches: float) -> bool:
     return max(map(len, labels)) * LETTER_WIDTH + 0.04 <= inches / len(labels)
 
 
+@cache
+def _label_renderer() -> Any:
+    from matplotlib.backends.backend_agg import RendererAgg
+
+    make_renderer: Any = RendererAgg
+    return make_renderer(1, 1, 72)  # so that a pixel is a point
+
+
+def text_inches(labels: Iterable[str]) -> float:
+    """Measure the widest of some tick labels, in the bold letters of cue and target."""
+    font, measure = (
+        FontProperties(size=TICK_SIZE, weight="bold"),
+        _label_renderer().get_text_width_height_descent,
+    )
+    return max(float(measure(label, font, ismath=False)[0]) / 72 for label in labels)
+
+
 def label_inches(
-    spans: Sequence[Span], *, max_letters: int = 22, inches: float | None = None
+    spans: Sequence[Span],
+    *,
+    max_letters: int = 22,
+    inches: float | None = None,
+    is_measured: bool = False,
 ) -> float:
-    """Compute the inches that tick labels take beside or below their axis."""
+    """Compute the inches that tick labels take beside or below their axis: estimated from the number of
+    letters, or measured, where no layout engine makes room."""
     if all(span.kind == "frame" for span in spans):
         return 0.3
     labels = [_unit_label(span, max_letters) for span in spans]
     if inches is not None and _fits_flat(labels, inches):
         return 0.2
-    return max(map(len, labels)) * LETTER_WIDTH + 0.1
+    widest = text_inches(labels) if is_measured else max(map(len, labels)) * LETTER_WIDTH
+    return widest + 0.1
 
 
 def _is_contiguous(spans: Sequence[Span]) -> bool:

@@ -1,5 +1,8 @@
 """Result kind "ablation": the target's spelling without the cue's values, by stack.
 
+Options: `by_layer`, names of clips in which the cue is ablated layer by layer, too; `trained_only`, which
+leaves out untrained twins.
+
 Knock-out as a kind of result: what the decision loses without a word's values, layer by layer.
 """
 
@@ -28,9 +31,9 @@ def _is_by_layer(item: ResultItem) -> bool:
 
 
 def _cache_key(item: ResultItem) -> dict[str, object] | None:
-    """None for what is not ablated: untrained models too, with the option `trained_only`."""
-    is_left_out = item.options.get("trained_only", False) and item.model.init != "trained"
-    if is_left_out or not has_ablation(item):
+    """Return the cache key of an item; None if it is not ablated."""
+    is_skipped = item.options.get("trained_only", False) and item.model.init != "trained"
+    if is_skipped or not has_ablation(item):
         return None
     return {**item.ingredients, "by_layer": _is_by_layer(item), "control": CONTROL}
 
