@@ -152,14 +152,16 @@ def real_recordings():
 
 @pytest.fixture(scope="session")
 def figures_saved_empty():
-    """Context manager in which figures are made, but saved empty: drawing is most of a page's time;
-    other tests look at it."""
+    """Context manager in which figures are made, but not laid out, and saved empty: that is most of a
+    page's time; other tests look at it."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     @contextlib.contextmanager
     def saved_empty():
         saved = Figure.savefig
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ConstrainedLayoutEngine, "execute", lambda engine, figure: None)
             patch.setattr(
                 Figure,
                 "savefig",

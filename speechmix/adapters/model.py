@@ -99,6 +99,7 @@ class Model(MeasurableModel):
     engine: Any = field(default=None, init=False, repr=False, compare=False)
     # modules that the stacks are bound to
     _modules: list[torch.nn.Module] = field(init=False, repr=False, compare=False)
+    _quiet_hook_count: int | None = field(default=None, init=False, repr=False, compare=False)
     _fingerprint: tuple[WeightsSnapshot, str] | None = field(
         default=None, init=False, repr=False, compare=False
     )

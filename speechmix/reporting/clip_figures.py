@@ -114,7 +114,7 @@ def _update_figure(
     if not is_requested or not maps:
         return
     from .plots.clip_overview import clip_figure
-    from .plots.figure_style import fed_text
+    from .plots.figure_style import PNG_OPTIONS, fed_text
 
     decoder_input = next(
         (
@@ -127,7 +127,7 @@ def _update_figure(
     title = f"{clip.name}: {owner.label}" + (f"\n{decoder_input}" if decoder_input else "")
     figure = clip_figure(clip, maps, twins=twins, title=title)
     with whole_file(path) as part_path:
-        figure.savefig(part_path, format="png", dpi=150, metadata={"question": cache_key})
+        figure.savefig(part_path, dpi=150, metadata={"question": cache_key}, **PNG_OPTIONS)
 
 
 def _read_clip_maps(

@@ -4,14 +4,16 @@ alone."""
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Event, Thread
 
 import numpy as np
 import pytest
 import torch
+from torch.overrides import _get_current_function_mode
 
 import speechmix
-from speechmix.adapters.capture.model_use import isolated_random_numbers
+from speechmix.adapters.capture.model_use import _GeneratorMode, isolated_random_numbers
 from speechmix.adapters.capture.module_access import exclusive_access
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.runner import run_inputs
@@ -144,3 +146,47 @@ def test_runs_of_a_model_with_noise_share_it_alone_and_in_a_batch():
     alone = [run_inputs(decision, [each], decision.objective.function)[0] for each in changed]
     assert batch == pytest.approx(alone, abs=1e-12)
     assert batch[0] == pytest.approx(decision.margin, abs=1e-12) != batch[1]
+
+
+def modes_seen(model, inputs, **options) -> set[bool]:
+    """Whether a pass runs under the mode that looks at each operation."""
+    seen = set()
+    run = model.family.run
+
+    def watched(*arguments):
+        seen.add(isinstance(_get_current_function_mode(), _GeneratorMode))
+        return run(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model, "family", replace(model.family, run=watched))
+        speechmix.mix(model, inputs, **options)
+    return seen
+
+
+def test_only_where_numbers_may_be_drawn_is_each_operation_looked_at():
+    module = build("bert")
+    model, unchecked = speechmix.load(module), speechmix.load(module, check=False)
+    inputs, attention = inputs_of(model), {"measures": "attention"}
+    assert modes_seen(model, inputs, **attention) == {False}
+    assert modes_seen(unchecked, inputs, **attention) == {True}
+    assert modes_seen(model, inputs, objective=lambda output: output.sum(), **attention) == {True}
+    hook = module.bert.register_forward_hook(lambda *_: None)
+    assert modes_seen(model, inputs, **attention) == {True}
+    hook.remove()
+    assert modes_seen(model, inputs, **attention) == {False}
+
+
+def test_a_model_that_draws_nothing_in_its_check_and_something_later_is_named():
+    module = build("bert")
+    model = speechmix.load(module)
+    inputs = inputs_of(model)
+    run = module.bert.encoder.forward
+    module.bert.encoder.forward = lambda states, *given, **options: run(
+        states + torch.randn_like(states), *given, **options
+    )
+    with pytest.warns(UserWarning, match="drew random numbers, and none when it was loaded"):
+        speechmix.mix(model, inputs, measures="attention")
+    before = torch.get_rng_state()
+    first, second = (speechmix.mix(model, inputs, measures="attention") for _ in range(2))
+    assert torch.equal(before, torch.get_rng_state())
+    assert all((first[key].scores == second[key].scores).all() for key in first)

@@ -298,6 +298,7 @@ def groups_of_tables(folder) -> list[set[int]]:
     return [*found, {pd.read_csv(folder / "speech_ablation.csv")["group"].nunique()}]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_remembers_the_column_that_it_was_given(scored, tmp_path):
     scored(tmp_path)
     assert groups_of_tables(tmp_path) == [{5}] * 6

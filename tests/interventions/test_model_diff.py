@@ -102,7 +102,7 @@ def test_equal_models_have_no_difference(models):
     assert difference.findings == ["The weights are equal; 0 words changed in 2 clips."]
 
 
-@pytest.mark.parametrize("draws", [8, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("draws", [4, pytest.param(100, marks=pytest.mark.long)])
 def test_the_changed_layer_is_named(models, draws):
     """A layer is changed among slightly changed others; draws in which no word changes are drawn again."""
     model_a, model_b, weights = models

@@ -1,23 +1,17 @@
 """Check on a tiny input that the family's table fits a loaded model.
 
-The measured model returns the states of the original (self_check.py). For every stack and
-layer: attention rows sum to one, attention sinks included; replaying the layer with nothing zeroed
-gives the forward pass (on chosen rows in another order); a changed row changes no other, unless the
-table names the convolution that takes it there; zeroing a value changes the output; what attention
-gives, added to the residual stream, is what the layer goes on with; the stack's output is its last
-layer's behind the final norm. A failure names the module. Tolerances are shares of what attention
-changes.
+For every stack and layer: attention rows sum to one, attention sinks included; replaying the layer with
+nothing zeroed gives the forward pass (on chosen rows in another order); a changed row changes no other, unless
+the table names the convolution that takes it there; zeroing a value changes the output; what attention gives,
+added to the residual stream, is what the layer goes on with. Of a stack: its list holds all layers in the order
+they run; its output is its last layer's behind the final norm; tables of the same layers agree. A failure names
+the module. Tolerances are shares of what attention changes.
 
-Check a stack as a whole: that its list holds all layers in the order they run, what lies between
-and behind them, and that tables of the same layers agree.
-
-Check on a tiny input that the measured model gives the same states as the original.
-
-To be read, a transformers model runs under another attention implementation than it was loaded with
-("sdpa"). Some models then compute something else: torch's function ignores attention sinks, and
-other code adds positions (ALiBi) in another way. Such a model is measured under "eager", as it was
-given, and its attention is read off its softmax. In: a loaded `Model`. Out: nothing; its stacks are
-bound again, or an error names the reason.
+The measured model must give the states of the original. To be read, a transformers model runs under another
+attention implementation than it was loaded with ("sdpa"). Some models then compute something else: torch's
+function ignores attention sinks, and other code adds positions (ALiBi) in another way. Such a model is measured
+under "eager", as it was given, and its attention is read off its softmax. In: a loaded `Model`. Out: nothing; its
+stacks are bound again, or an error names the reason.
 """
 
 from __future__ import annotations
@@ -33,6 +27,7 @@ from torch import Tensor, nn
 from ...errors import ModelError, SpeechmixError
 from ..capture.forward_pass import Capture, list_attention_implementations, use_attention
 from ..capture.layer_run import Block
+from ..capture.model_use import isolated_random_numbers
 from ..model import Model
 from ..transformers_types import HookArguments, ModelOutput
 from .bound_layers import Stack, bind_stack
@@ -218,14 +213,14 @@ def self_check(model: Model) -> None:
 
 def _check_model(model: Model) -> None:
     check_tables_agree(model)
-    try:
-        pass_record = _record_pass(model, _POSITIONS)
-    except SpeechmixError:
-        raise
-    except (
-        Exception
-    ):  # some encoders pass on more with the states (rotary tables, lengths), which then do not fit
-        pass_record = _record_full_pass(model)
+    with isolated_random_numbers() as random_numbers:
+        try:
+            pass_record = _record_pass(model, _POSITIONS)
+        except SpeechmixError:
+            raise
+        except Exception:  # some encoders pass on more with the states (rotary tables, lengths), which then do not fit
+            pass_record = _record_full_pass(model)
+    model.note_random_numbers(random_numbers.has_drawn)
     for stack in list(model.stacks.values()):
         pass_record.check_stack(stack)
         model.stacks[stack.name] = replace(

@@ -1,45 +1,30 @@
 """Run a model: in evaluation mode, in a chosen precision, one thread at a time, as its owner has it.
 
-In: a model as `ModelDescription` describes it. Out: contexts in which it may be run, its features
-and outputs. Nothing of the module is changed when a context is left.
+In: a model as `ModelDescription` describes it. Out: contexts in which it may be run, its features and
+outputs. Nothing of the module is changed when a context is left.
 
-Cache of what a model computes of a clip's audio: features, and the states of an encoder in front
-of a decoder.
+Cache. Within `Model.unchanged`, features of a clip's audio and encoder states are computed once: maps,
+ablation and transcript need the same ones. Audio is identified by its hash (`Clip.audio_hash`). What was
+used longest ago is dropped first.
 
-In: a model within `Model.unchanged`, and clips. Out: results of one call that serve the next: maps,
-ablation and transcript need the same features, and a Whisper's decoder the same encoder states.
-Audio is identified by its hash (`Clip.audio_hash`). What was used longest ago is dropped first;
-outside `unchanged` nothing is stored.
+Precision. By default PyTorch convolves float32 numbers on a GPU with the ten bits of TF32, which moves
+scores by 1e-4 of the largest one; a caller can allow the like for products. PyTorch's weight norm on a GPU
+takes a root in float32 whatever the weights are, which moves the float64 scores of wav2vec 2.0 by 1e-8.
 
-Compute in the full precision of the numbers, whatever the caller allows and a device would do.
-
-In: the device and the precision of a model. Out: a context. By default PyTorch convolves float32
-numbers on a GPU with the ten bits of TF32, which moves scores by 1e-4 of the largest one; a caller
-can allow the like for products. PyTorch's weight norm on a GPU takes a root in float32 whatever the
-weights are, which moves the float64 scores of wav2vec 2.0 by 1e-8.
-
-Isolate the random numbers that a model draws from those of its caller.
-
-Some transformers versions draw numbers for layer drop even in evaluation. torch's generator belongs
-to the process: to save it before a pass and to put it back behind it (`torch.random.fork_rng`)
-repeats what other threads have drawn in between. So while a model is measured, functions that draw
-are given a generator of the context. Some models add noise to their sound (VibeVoice): each of their
-runs begins with the same numbers, and so does each row of a batch, or differences between runs would
-be differences of noise. In: modules. Out: a context, of one thread.
-
-Features of a clip's audio and the encoder's states for them, computed once within `Model.unchanged`.
-
-In: a model and clips. Out: tensors that all calls for the same audio share: maps, ablation and
-transcript need the same features, and a Whisper's decoder the same encoder states. Audio is
-identified by its hash (`Clip.audio_hash`).
+Random numbers. torch's generator belongs to the process: to save it before a pass and to put it back
+behind it (`torch.random.fork_rng`) repeats what other threads have drawn in between. So functions that draw
+are given a generator of the context. Some models add noise to their sound (VibeVoice): each of their runs
+begins with the same numbers, and so does each row of a batch, or differences between runs would be
+differences of noise. Models that drew nothing in their check run without this.
 """
 
 from __future__ import annotations
 
 import operator
 import threading
+import warnings
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from threading import Lock
@@ -179,7 +164,7 @@ _CONTEXT = threading.local()
 
 
 @contextmanager
-def isolated_random_numbers(*modules: nn.Module) -> Iterator[None]:
+def isolated_random_numbers(*modules: nn.Module) -> Iterator[_GeneratorMode]:
     """Draw random numbers from a generator of the context, with a fixed seed, in this thread;
     contexts may be nested.
 
@@ -195,7 +180,7 @@ def isolated_random_numbers(*modules: nn.Module) -> Iterator[None]:
         for module in modules:
             hook = module.register_forward_pre_hook(mode.start_run, with_kwargs=True)
             exit_stack.callback(hook.remove)
-        yield
+        yield mode
 
 
 class _GeneratorMode(TorchFunctionMode):
@@ -205,6 +190,7 @@ class _GeneratorMode(TorchFunctionMode):
         super().__init__()
         self._generators: dict[torch.device, torch.Generator] = {}
         self._row_count = 1
+        self.has_drawn = False
 
     def start_run(self, module: nn.Module, args: HookArguments, kwargs: HookKeywords) -> None:
         """Begin with the first number again, for as many rows as the module's batch has."""
@@ -222,7 +208,7 @@ class _GeneratorMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if func not in _RANDOM_FUNCTIONS or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
-        kwargs = dict(kwargs)
+        self.has_drawn, kwargs = True, dict(kwargs)
         if func in _LIKE_FUNCTIONS:  # they take no generator in all versions
             like = args[0] if args else kwargs.pop("input")
             kwargs, args = {"dtype": like.dtype, "device": like.device, **kwargs}, (like.shape,)
@@ -262,6 +248,7 @@ class MeasurableModel(ModelDescription):
     weight_products: WeightProducts | None
     activation_cache: ActivationCache | None
     _modules: list[torch.nn.Module]  # that the stacks are bound to
+    _quiet_hook_count: int | None  # hooks of the module when its check drew no random number
 
     def features(self, audio: np.ndarray) -> dict[str, torch.Tensor]:
         """Return what the model's feature extractor makes of audio [samples] at the model's
@@ -309,14 +296,17 @@ class MeasurableModel(ModelDescription):
         return output
 
     @contextmanager
-    def in_use(self, dtype: torch.dtype | None = None) -> Iterator[None]:
+    def in_use(
+        self, dtype: torch.dtype | None = None, *, is_sampling: bool = False
+    ) -> Iterator[None]:
         """Evaluate while the block lasts: no dropout, no gradients of weights, in a given
         precision, and in all its digits. Then all is as before.
 
         `dtype` is the weights' own precision or a finer one; None converts nothing. Whatever runs
         the module runs it in here, for the module may be its owner's, who trains it in between.
         Threads that share a model, or modules of one, take turns. Random numbers are drawn apart
-        from the caller's, the same in each run and each row of a batch.
+        from the caller's, the same in each run and each row of a batch; `is_sampling` says that
+        some are drawn, though the module drew none in its check.
         """
         weights_dtype = self.dtype
         if dtype is not None and torch.finfo(dtype).eps > torch.finfo(weights_dtype).eps:
@@ -327,11 +317,34 @@ class MeasurableModel(ModelDescription):
         with exclusive_access(self.module):
             self.rebind()
             with (
-                isolated_random_numbers(self.module, self.base),
+                self._own_random_numbers(is_sampling),
                 precision_context(self.module, dtype),
                 full_precision(self.device, dtype or weights_dtype),
             ):
                 yield
+
+    @contextmanager
+    def _own_random_numbers(self, is_sampling: bool) -> Iterator[None]:
+        """Isolate random numbers where some may be drawn: to look at each operation takes a third of
+        a tiny model's time."""
+        is_known = self.device.type in ("cpu", "cuda") and not is_sampling
+        if not is_known or self._quiet_hook_count != _count_hooks(self._modules):
+            with isolated_random_numbers(self.module, self.base):
+                yield
+            return
+        states = _random_states(self.device)
+        yield
+        if not all(map(torch.equal, states, _random_states(self.device))):
+            self._quiet_hook_count = None
+            warnings.warn(
+                f"{self.name} drew random numbers, and none when it was loaded (or another thread drew some): "
+                "what was just computed may differ from run to run. Compute it again: its numbers are fixed from now on",
+                stacklevel=4,
+            )
+
+    def note_random_numbers(self, has_drawn: bool) -> None:
+        """Remember whether the module, with the hooks that it has now, draws random numbers."""
+        self._quiet_hook_count = None if has_drawn else _count_hooks(self._modules)
 
     def rebind(self) -> None:
         """Find the modules again that were exchanged inside layers since the model was loaded.
@@ -380,6 +393,24 @@ class MeasurableModel(ModelDescription):
             yield
         finally:
             self.weight_products = self.activation_cache = None
+
+
+def _count_hooks(modules: Iterable[nn.Module]) -> int:
+    """Count the hooks of modules that do not come with transformers."""
+    hooks = (
+        hook
+        for module in modules
+        for by_id in (module._forward_pre_hooks, module._forward_hooks)
+        for hook in by_id.values()
+    )
+    return sum(not getattr(hook, "__module__", "").startswith("transformers.") for hook in hooks)
+
+
+def _random_states(device: torch.device) -> list[Tensor]:
+    """States of the generators that a module draws from by default."""
+    return [torch.get_rng_state()] + (
+        [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    )
 
 
 @contextmanager

@@ -217,9 +217,8 @@ def _build_cells(table: pd.DataFrame, by: list[str], group: str) -> list[_Cell]:
     seed = rows["seed"].astype("Int64").fillna(0).astype(int) if "seed" in rows else 0
     rows["draw"] = np.where(rows["init"] == "trained", _TRAINED_DRAW, seed)
     clip_rows = rows.drop_duplicates("clip")
-    group_by_clip = pd.Series(
-        clip_rows[group].astype(object).to_numpy(), index=clip_rows["clip"].astype(object)
-    )
+    group_numbers, _ = pd.factorize(clip_rows[group].astype(object), sort=True)
+    group_by_clip = pd.Series(group_numbers, index=clip_rows["clip"].astype(object))
     means = grouped_means(rows, [*by, "draw", "clip"], "contribution")
     return [
         _build_cell(key, matrix, group_by_clip)
@@ -233,27 +232,31 @@ def _build_cell(
     key: tuple[Hashable, ...], by_clip: pd.DataFrame, group_by_clip: pd.Series
 ) -> _Cell:
     """Build a cell from values [clips, draws], NaN if a model has not scored a clip."""
-    scored_draws = by_clip.dropna(axis="columns", how="all")
-    shared_clips = scored_draws[scored_draws.notna().all(axis="columns")]
-    by_group = shared_clips.groupby(
-        group_by_clip.reindex(shared_clips.index).to_numpy(), sort=True
-    ).mean()
-    means = by_group.mean()
-    twins = by_group.drop(columns=_TRAINED_DRAW, errors="ignore")
-    # The order of a sum, and so its last bit, must not depend on how pandas lays the table out in
-    # memory, which text and category columns change.
-    twin_values = np.ascontiguousarray(twins.to_numpy(dtype=float))
-    differences = (
-        by_group[_TRAINED_DRAW].to_numpy() - twin_values.mean(axis=1)
-        if _TRAINED_DRAW in by_group and twin_values.shape[1]
-        else np.array([])
+    values = by_clip.to_numpy()
+    is_scored = ~np.isnan(values)
+    has_scores = is_scored.any(axis=0)
+    is_shared = is_scored[:, has_scores].all(axis=1)
+    group_numbers = group_by_clip.reindex(by_clip.index).to_numpy()
+    is_shared &= group_numbers >= 0
+    order = np.flatnonzero(is_shared)[np.argsort(group_numbers[is_shared], kind="stable")]
+    starts = np.flatnonzero(np.diff(group_numbers[order], prepend=-1))
+    sizes = np.diff(starts, append=len(order))
+    sums = (
+        np.add.reduceat(values[order][:, has_scores], starts)
+        if len(order)
+        else values[:0, has_scores]
     )
+    by_group = sums / sizes[:, None]  # [groups, draws]
+    means = by_group.mean(axis=0) if len(by_group) else np.full(by_group.shape[1], np.nan)
+    is_trained = by_clip.columns[has_scores] == _TRAINED_DRAW
+    trained, twins = by_group[:, is_trained], by_group[:, ~is_trained]
+    has_both = trained.size and twins.size
     return _Cell(
         key,
-        float(means.get(_TRAINED_DRAW, np.nan)),
-        means.drop(_TRAINED_DRAW, errors="ignore").to_numpy(dtype=float),
-        differences,
-        len(shared_clips),
+        float(means[is_trained][0]) if is_trained.any() else np.nan,
+        means[~is_trained],
+        trained[:, 0] - twins.mean(axis=1) if has_both else np.array([]),
+        len(order),
         len(by_group),
     )
 

@@ -134,6 +134,7 @@ def model_panels(
         ax.set_title(
             f"{title}\n{_layer_counts_text(rows[rows['model'] == model], stack_names)}",
             size=TITLE_SIZE,
+            y=1,
             parse_math=False,
         )
     for ax in axes[len(drawn_models) :]:

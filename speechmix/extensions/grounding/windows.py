@@ -380,7 +380,11 @@ def _generate_windows(
         module.get_decoder().register_forward_pre_hook(keep_prefix, with_kwargs=True),
     ]
     try:
-        with model.in_use(model.state_dtype), torch.no_grad(), _hide_own_warning():
+        with (
+            model.in_use(model.state_dtype, is_sampling=True),
+            torch.no_grad(),
+            _hide_own_warning(),
+        ):
             output = module.generate(
                 **inputs, **options, return_timestamps=True, return_segments=True
             )

@@ -113,10 +113,11 @@ def speech_ablation_figure(
                 ax.set_title(
                     f"{name.replace(chr(10), ', ')}: {panel_title}",
                     size=LABEL_SIZE,
+                    y=1,
                     parse_math=False,
                 )
             elif line_index == 0:
-                ax.set_title(panel_title, size=TITLE_SIZE)
+                ax.set_title(panel_title, size=TITLE_SIZE, y=1)
         if not narrow:
             line_axes[0].set_ylabel(name, size=LABEL_SIZE, parse_math=False)
     unit = "drop (points)" if rows["unit"].iloc[0] == "points" else "drop (nats)"

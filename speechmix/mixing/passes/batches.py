@@ -1,14 +1,8 @@
-"""Group clips, pairs and rows into batches that fit into memory.
+"""Group clips, pairs and rows into batches that fit into memory, and choose the precision of a run.
 
 In: a model, its inputs for several clips, a captured block. Out: one padded batch; numbers of pairs
-and rows.
-
-Audio is read while the model is at work: a thread decodes the files of the clips that follow.
-
-In: clips, or whatever else `speechmix.mix` takes. Out: the same, in the same order. Nothing is
-handed over: `read_audio` caches the few files read last, where the samples of a clip are found.
-
-In which precision a model runs and measures compute.
+and rows. A thread decodes the files of the clips that follow while the model is at work; nothing is handed
+over: `read_audio` caches the few files read last, where the samples of a clip are found.
 """
 
 from __future__ import annotations
@@ -258,12 +252,14 @@ def resolve_state_dtype(model: Model, request: MixRequest) -> torch.dtype:
 
 
 @contextmanager
-def inference_context(model: Model, dtype: torch.dtype) -> Iterator[None]:
+def inference_context(
+    model: Model, dtype: torch.dtype, *, is_sampling: bool = False
+) -> Iterator[None]:
     """Run a model unchanged while the block lasts: its own weights in this precision, no gradients,
     no random number taken from the caller."""
     with (
         torch.inference_mode(False),  # a caller's, in which nothing could be differentiated
-        model.in_use(dtype),
+        model.in_use(dtype, is_sampling=is_sampling),
         torch.no_grad(),
         use_attention(model.module, model.readable_attention),
     ):

@@ -337,6 +337,12 @@ def compute_maps(
     ]
 
 
+def may_draw(request: MixRequest) -> bool:
+    """Whether a measure or an objective is not the package's own, and so may draw random numbers."""
+    are_builtin = (find_measure(name).is_builtin for name in request.measures)
+    return callable(request.objective) or not all(are_builtin)
+
+
 def run_forward(
     model: Model,
     views: Sequence[View],
@@ -358,9 +364,8 @@ def run_forward(
         item_inputs = [select_encoder_inputs(inputs) for inputs in item_inputs]
     inputs = pad_batch(model, item_inputs)
     with (
-        inference_context(
-            model, dtype
-        ),  # from here on the stacks are bound to the modules as they are now
+        # From here on the stacks are bound to the modules as they are now.
+        inference_context(model, dtype, is_sampling=may_draw(request)),
         Capture(
             [model.stacks[stack] for stack in stacks],
             on_block,
@@ -508,7 +513,7 @@ def compute_gradient_maps(
         measure for measure in map(find_measure, request.measures) if measure.scope == "model"
     ]
     labelled_scores: list[dict[tuple[str, str], tuple[Tensor, MapLabels]]] = []
-    with inference_context(model, dtype):
+    with inference_context(model, dtype, is_sampling=may_draw(request)):
         inputs = inputs_to_device(view.prepared.inputs, model.device, dtype)
         if any(measure.objective for measure in measures):
             resolved_objectives = [

@@ -1,26 +1,9 @@
-"""Draw one clip with its maps: the sound with its words, maps in some layers, and the cue's
-contribution.
+"""Draw one clip with its maps.
 
-In: a `Clip` and its maps. Out: a Figure: waveform and spectrogram with the words on top, a row of
-word-by-word maps for each measure and stack below, and, where cue and target are known, the cue
-contribution over layers at the bottom, that of untrained twins as a thin line.
-
-Draw the word maps of one clip: a row of panels for each measure and stack, in some layers.
-
-In: maps of a clip. Out: `MapRow`s, and drawing in a part of a figure that the caller owns.
-
-Draw the cue's contribution over layers in one clip: a panel for each stack, a line for each
-measure.
-
-In: a `Clip` and its maps. Out: curves by (measure, stack) and the rows they are of; or drawing in a
-part of a figure.
-
-Choose the layers that a figure of one clip shows.
-
-Draw waveform and spectrogram of a clip with its words, cue and target.
-
-In: a `Clip`. Out: two panels in a figure that the caller owns. Times are seconds; frequencies end
-at 8 kHz, the upper limit of the models' input.
+In: a `Clip` and its maps. Out: a Figure: waveform and spectrogram (seconds; up to 8 kHz, the upper limit of
+the models' input) with the words on top, a row of word-by-word maps for each measure and stack below, in
+some layers, and, where cue and target are known, the cue contribution over layers at the bottom, that of
+untrained twins as a thin line.
 """
 
 from __future__ import annotations
@@ -408,7 +391,7 @@ def draw_clip_curves(
     for ax, stack in zip(axes, stacks, strict=True):
         style_layer_axis(ax)
         title = ", ".join(filter(None, [stack, row_names.get(stack)]))
-        ax.set_title(title, size=LABEL_SIZE, pad=3, parse_math=False)
+        ax.set_title(title, size=LABEL_SIZE, y=1, pad=3, parse_math=False)  # y: is not laid out
         ax.set_xlabel(LAYER_LABEL, size=LABEL_SIZE)
     axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel(CUE_LABEL, size=LABEL_SIZE)
@@ -602,6 +585,7 @@ def draw_map_rows(
                 ax.set_title(
                     f"layer {layer}{', peak' if layer == row.peak else ''}",
                     size=LABEL_SIZE,
+                    y=1,
                     pad=3,
                 )
             if column == 0:

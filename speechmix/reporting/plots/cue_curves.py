@@ -327,7 +327,7 @@ def layer_curves(
         ax.set_xlabel("")
     if figure is not None:
         title = f"{measure_label(rows['measure'].iloc[0])}, {rows['stack'].iloc[0]} ({panel.clip_count_text})"
-        ax.set_title(title, size=TITLE_SIZE, parse_math=False)
+        ax.set_title(title, size=TITLE_SIZE, y=1, parse_math=False)
         notes = [BAND_NOTES[band], STRIP_NOTE if panel.strengths else ""]
         add_curve_legend(
             figure, list(panel.lines), colors, notes, single_layer=rows["layer"].nunique() == 1
@@ -442,7 +442,7 @@ def draw_cue_figure(
                 )
         count_text = "no clips" if panel is None else panel.clip_count_text
         ax.set_title(
-            f"{measure_label(name)}, {stack} ({count_text})", size=TITLE_SIZE, parse_math=False
+            f"{measure_label(name)}, {stack} ({count_text})", size=TITLE_SIZE, y=1, parse_math=False
         )
         ax.set(xlabel="", ylabel="")
         if panel_index >= len(axes) - n_columns and panel is not None:

@@ -223,6 +223,7 @@ def measure_heat_map(
     ax.set_title(
         f"{rows['stack'].iloc[0]}, {INIT_LABELS[rows['init'].iloc[0]]} ({clip_count_text(rows)})",
         size=TITLE_SIZE,
+        y=1,
         parse_math=False,
     )
     ax.set_ylabel(LAYER_LABEL, size=LABEL_SIZE)
@@ -389,7 +390,10 @@ def draw_cell_panels(cell_panels: CellPanels, *, narrow: bool = False) -> Figure
             ):  # the topmost panel of a column: a model may lack the stack
                 titled_panels.add(side)
                 ax.set_title(
-                    wrap_title(_panel_title(side), panel_width), size=TITLE_SIZE, parse_math=False
+                    wrap_title(_panel_title(side), panel_width),
+                    size=TITLE_SIZE,
+                    y=1,
+                    parse_math=False,
                 )
             ax.tick_params(labelleft=column_index == 0 or line[column_index - 1] is None)
         first_axes = next(ax for ax in row if ax.axison)

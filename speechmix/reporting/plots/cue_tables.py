@@ -5,13 +5,8 @@ measure, with the cue's contribution between 0 and 1; a column `group` says whic
 one. Out: tables in percent. Seeds of a random twin are averaged for each clip first, then clips of
 a group, then groups.
 
-Read published figures of the speech paper as tables, to draw them beside a user's results.
-
-The numbers are data files (`published/*.json`) with their source and how surely they are known:
-they were *read off* figures and not recomputed. Out: tables with the columns of a run's own, layers
-counted from 0.
-
-Compute means over groups of clips, and curves over layers with their bands.
+The published figures of the speech paper are such tables, too: data files (`published/*.json`) with their
+source and how surely they are known. They were *read off* figures and not recomputed.
 """
 
 from __future__ import annotations

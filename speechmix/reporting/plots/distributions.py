@@ -120,6 +120,7 @@ def clip_distribution(
                 figure.get_figwidth() - _LABEL_ROOM,
             ),
             size=TITLE_SIZE,
+            y=1,
             parse_math=False,
         )
         add_legend(
@@ -234,7 +235,7 @@ def draw_spreads(spreads: ClipSpreads, *, narrow: bool = False) -> Figure:
             ax.set_axis_off()
             continue
         _draw_panel(ax, spread)
-        ax.set_title(title, size=TITLE_SIZE, parse_math=False)
+        ax.set_title(title, size=TITLE_SIZE, y=1, parse_math=False)
         ax.set_ylabel("")
     figure.supylabel(CUE_LABEL, size=LABEL_SIZE)
     dot_note = "dot: a clip (or group of clips)"

@@ -1,13 +1,8 @@
-"""Share colours, sizes, titles, axes and legends among all figures.
+"""Share colours, sizes, titles, axes, legends and labels of units among all figures.
 
 Nothing here changes the global state of matplotlib: a user's style stays as it is. Names are drawn
-as text: "$" in a word or a model's name is a letter, not mathematics.
-
-Label the units of a map on its axes: words turned or thinned so that they do not overlap, frames
-as seconds.
-
-In: the spans of one side and how long the axis is. Out: tick labels, plain text in which "$" is a
-letter; cue and target may be highlighted.
+as text: "$" in a word or a model's name is a letter, not mathematics. Labels of words are turned or thinned so
+that they do not overlap; frames are labelled in seconds.
 """
 
 from __future__ import annotations
@@ -68,12 +63,14 @@ class ShownFigure(Figure):
 
 
 _PNG_DPI = 120
+# The fastest level takes a third of the time, for a tenth more bytes.
+PNG_OPTIONS: dict[str, Any] = {"format": "png", "pil_kwargs": {"compress_level": 1}}
 
 
 def png_bytes(figure: Figure) -> bytes:
     """Return the figure as the bytes of a PNG file."""
     buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=_PNG_DPI)
+    figure.savefig(buffer, dpi=_PNG_DPI, **PNG_OPTIONS)
     return buffer.getvalue()
 
 
@@ -96,9 +93,12 @@ def write_figure(figure: Figure, path: Path, **options: Any) -> None:
     The same figure gives the same bytes: no date is written into it.
     """
     file_format = path.suffix.removeprefix(".")
-    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(file_format, {})
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(file_format)
+    format_options = (
+        PNG_OPTIONS if undated is None else {"format": file_format, "metadata": undated}
+    )
     with whole_file(path) as part_path:
-        figure.savefig(part_path, format=file_format, metadata=metadata, **options)
+        figure.savefig(part_path, **{**format_options, **options})
 
 
 def new_figure(width: float, height: float) -> ShownFigure:

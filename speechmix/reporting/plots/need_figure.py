@@ -143,7 +143,7 @@ def draw_need(need: _NeedPanels, *, narrow: bool = False) -> Figure:
         zip(stacks, axes_by_stack, strict=True)
     ):
         draw_curve_panel(share_axes, need.curves[stack], x=x, colors=colors)
-        share_axes.set_title(need.titles[stack], size=LABEL_SIZE, pad=3, parse_math=False)
+        share_axes.set_title(need.titles[stack], size=LABEL_SIZE, y=1, pad=3, parse_math=False)
         share_axes.set_xlabel("")
         if strip_axes is not None:
             draw_strip(
