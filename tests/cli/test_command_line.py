@@ -584,7 +584,7 @@ def test_an_aligner_is_a_model_a_method_or_both(value, method, model):
     assert (options.align, options.aligner) == (method, model)
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.long)])
 def test_output_that_nobody_reads_ends_a_command_quietly(unbuffered):
     reading, writing = os.pipe()
     os.close(reading)

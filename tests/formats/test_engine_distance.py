@@ -65,6 +65,7 @@ def test_below_the_threshold_the_distance_is_said(model_beside):
 
 
 @pytest.mark.filterwarnings("ignore:.*made-up engine")
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("runtime", [OffsetRuntime(1.1 * MAX_MEAN_NATS), OffsetRuntime(0.0, 4)])
 def test_above_it_nothing_is_explained(model_beside, runtime, tmp_path):
     model = model_beside(runtime)

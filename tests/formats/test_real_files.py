@@ -158,11 +158,11 @@ def test_maps_of_the_copy_are_those_of_the_converted_folder(files, real_model, c
     ("kind", "largest"),
     [
         ("float32", 1e-4),
-        ("float16", 1e-4),
-        ("bfloat16", 1e-4),
+        pytest.param("float16", 1e-4, marks=pytest.mark.long),
+        pytest.param("bfloat16", 1e-4, marks=pytest.mark.long),
         ("int8", 2e-3),
-        ("int8_float16", 2e-3),
-        ("int16", 2e-3),
+        pytest.param("int8_float16", 2e-3, marks=pytest.mark.long),
+        pytest.param("int16", 2e-3, marks=pytest.mark.long),
     ],
 )
 def test_ctranslate2_runs_the_weights_that_are_read(kind, largest, files, clips):
@@ -220,6 +220,7 @@ def test_an_engine_writes_and_its_copy_is_measured(clips, tmp_path):
     assert "7 of 7" in page  # tokens, in the row of the clip
 
 
+@pytest.mark.usefixtures("undrawn")
 @needs("ctranslate2")
 def test_explanations_say_that_the_engine_wrote_and_its_copy_is_measured(
     real_recordings, tmp_path, capsys
@@ -270,7 +271,9 @@ def test_an_engine_is_named_on_the_command_line(clips, real_recordings, capsys):
 
 
 @needs("pywhispercpp")
-@pytest.mark.parametrize("kind", ["f16", pytest.param("q8_0", marks=pytest.mark.long), "q5_0"])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.long) for kind in ("f16", "q8_0")), "q5_0"]
+)
 def test_whisper_cpp_is_near_its_copy(kind, files, real_model, clips):
     pytest.importorskip("gguf", reason="gguf of the extra `engines` is not installed")
     path = write(f"ggml {kind}", real_model, files)

@@ -27,7 +27,7 @@ texts are bounded by the model itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -337,8 +337,9 @@ def precision_context(module: nn.Module, dtype: torch.dtype | None = None) -> It
     """
     buffer_replacements: dict[int, Tensor] = {}  # by what they replace
     with ExitStack() as exit_stack:
-        converter = None if dtype is None else _make_converter(exit_stack, module, dtype)
-        for submodule in list_modules(module):
+        modules = list_modules(module)
+        converter = None if dtype is None else _make_converter(exit_stack, modules, dtype)
+        for submodule in modules:
             _set_temporarily(exit_stack, submodule, "training", False)
             _set_temporarily(
                 exit_stack, submodule, "chunk_size_feed_forward", 0
@@ -378,11 +379,14 @@ def list_modules(module: nn.Module) -> list[nn.Module]:
 
 
 def _make_converter(
-    exit_stack: ExitStack, module: nn.Module, dtype: torch.dtype
+    exit_stack: ExitStack, modules: Iterable[nn.Module], dtype: torch.dtype
 ) -> WeightConverter | None:
-    """Make a converter of a module's weights that may use the free memory; None if all weights have
+    """Make a converter of modules' weights that may use the free memory; None if all weights have
     the precision already."""
-    coarse_weights = [weight for weight in module.parameters() if needs_conversion(weight, dtype)]
+    weights = dict.fromkeys(weight for module in modules for weight in module._parameters.values())
+    coarse_weights = [
+        weight for weight in weights if weight is not None and needs_conversion(weight, dtype)
+    ]
     if not coarse_weights:
         return None
     converter = WeightConverter(dtype, free_bytes(coarse_weights[0].device))
