@@ -12,12 +12,12 @@ from speechmix.errors import InputError
 from speechmix.extensions.explain import kind as explaining
 from speechmix.extensions.explain.explain import explain
 from speechmix.extensions.explain.kind import (
-    EXPLANATIONS,
     EXPLANATIONS_KIND,
     ToExplain,
     find_first_shown,
     stored_explanations,
 )
+from speechmix.extensions.explain.section import EXPLANATIONS
 from speechmix.files.shard_assignment import Shard
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli.command_line import create_parser

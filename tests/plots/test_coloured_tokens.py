@@ -14,7 +14,7 @@ from speechmix.inputs.words.spans import Span
 from speechmix.mixing.maps.composition import compose
 from speechmix.mixing.maps.map_set import Maps
 from speechmix.mixing.maps.mixing_map import MixingMap
-from speechmix.reporting.plots.coloured_tokens import coloured_tokens
+from speechmix.reporting.plots.token_colours import coloured_tokens
 from tests.reports.chromium import EXECUTABLE, Browser
 
 EVIL = "<img src=x onerror=alert(1)>"

@@ -3,26 +3,17 @@
 In: any module, its owner's or our own. For a while every part is in evaluation mode, no parameter
 asks for a gradient and numbers are raised to one precision. Nothing is converted back: what has to
 be converted is *exchanged* for a stand-in and the very same object is put back, so values, storages
-and gradients are those of before, bit for bit. Weights are converted when they are read
-(below). Parameters that have the precision already are used as they are; buffers,
-which are small, are copied, because some forward passes write to them (rotary tables that grow with
+and gradients are those of before, bit for bit. Parameters that have the precision already are used as they are;
+buffers, which are small, are copied, because some forward passes write to them (rotary tables that grow with
 the text).
 
-Convert a module's weights when they are read, and hold as many of them as memory allows.
+Weights in half precision, or packed in 4 bits, are converted where code reads `module.weight`, in a forward pass
+or outside one. Nothing is rounded, so it does not matter when a weight is converted, or how often. What is read
+first is held as long as there is memory; the rest is converted again in each layer that runs.
 
-In: parameters in half precision, or packed in 4 bits. Out: the same numbers in a finer precision,
-wherever code reads `module.weight`, in a forward pass or outside one. From half precision to a
-finer one nothing is rounded, so it does not matter when a weight is converted, or how often. What
-is read first is held as long as there is memory; the rest is converted again in each layer that
-runs.
-
-Check that the forward pass of a clip fits into memory.
-
-Checked before it runs, because a system that runs out of memory kills the process.
-
-In: a model and a clip's length. Out: nothing, or an error that says how long a clip may be. What
-grows with the clip is the convolutional front end of models that read samples; Whisper's window and
-texts are bounded by the model itself.
+Before a forward pass it is checked that the clip fits into memory, because a system that runs out of memory
+kills the process. What grows with the clip is the convolutional front end of models that read samples; Whisper's
+window and texts are bounded by the model itself.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ EXTENSION = Extension(
     exports={"engine_distance": "engine_distance:engine_distance"},
     commands={"engine": ("engine_command", "your own clips", 55)},
     kinds={"kind:ENGINE_DISTANCE_KIND": 145},
-    sections={"kind:ENGINE_DISTANCE_SECTION": 145},
+    sections={"section:ENGINE_DISTANCE_SECTION": 145},
     hooks={
         "open_engine": "engine_distance:RunningEngine",
         "engine_kinds": "kind:distance_kinds",

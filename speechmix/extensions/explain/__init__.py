@@ -13,7 +13,7 @@ EXTENSION = Extension(
     },
     commands={"explain": ("command", "your own clips", 30)},
     kinds={"kind:EXPLANATIONS_KIND": 70},
-    sections={"kind:EXPLANATIONS": 20},
+    sections={"section:EXPLANATIONS": 20},
     page_assets={"why": ("templates/explanation.css", "templates/explanation.js")},
     measures=("removals",),
 )

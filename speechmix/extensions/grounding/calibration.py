@@ -16,7 +16,6 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from ...errors import InputError
 from ...files.json_files import (
@@ -30,9 +29,10 @@ from ...files.json_files import (
     read_checked_json,
     write_checked_json,
 )
-from ...reporting.plots.figure_style import LABEL_SIZE, LINE_COLORS, TICK_SIZE, style_curve_axis
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from ...adapters.model import Model
 
 _FORMAT = "speechmix word confidence 1"
@@ -187,6 +187,8 @@ def reliability_diagram(calibration: WordCalibration, *, ax: Axes | None = None)
     Axes
         Dots on the diagonal are well calibrated.
     """
+    from ...reporting.plots.figure_style import LABEL_SIZE, LINE_COLORS, TICK_SIZE, style_curve_axis
+
     if ax is None:
         from matplotlib import pyplot
 

@@ -3,26 +3,11 @@ is about.
 
 In: an audio file or array; optionally its text, its words with times, a cue and a target. Out: a
 `Clip`, which reads its audio only when needed and does not change. Cue and target may be named
-before the words are known (before forced alignment); they are looked up when the words come. Here
-is how a clip is made; its fields and queries are those of `ClipValue`, its sound is in
+before the words are known (before forced alignment); they are looked up when the words come. Its fields and
+queries are those of `ClipValue`, whose words are in order and within the audio; its sound is in
 `inputs.audio.audio_source`, cutting is in `segments`, and looking words up is in `inputs.words`.
 
-Immutable, checked value behind a clip, with its queries.
-
-In: a recording, and what is known of it (`ClipFields`). Out: a `ClipValue`, whose words are in
-order and within the audio, with cue and target looked up among them; the audio is read only when
-needed. How a clip is made is in `clip`.
-
-Fields of a clip besides its sound.
-
-Words and tiers for a clip, from a file or as sequences.
-
-In: what a caller says of words and tiers. Out: the fields that `Clip.replace` takes.
-
-Words of a clip without those that are none, and without those that have no length.
-
-In: checked words, and cue and target among them. Out: the words that remain, with cue and target among
-these. A word without a length stays in the text: it was said, but nobody knows where. A label that is no
+A word without a length stays in the text: it was said, but nobody knows where. A label that is no
 word leaves the text too, which a decoder is fed.
 """
 

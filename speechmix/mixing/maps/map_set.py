@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from ...inputs.clips.clip import Clip
-    from ...reporting.plots.coloured_tokens import ColouredTokens
+    from ...reporting.plots.token_colours import ColouredTokens
     from .mixing_map import MixingMap
 
 
@@ -93,8 +93,8 @@ class Maps(Mapping[tuple[str, str], MixingMap]):
         rolled_out: bool = False,
     ) -> ColouredTokens:
         """Coloured tokens of all measures below each other; see
-        `speechmix.reporting.plots.coloured_tokens.compare_tokens`."""
-        from ...reporting.plots.coloured_tokens import compare_tokens
+        `speechmix.reporting.plots.compare_tokens`."""
+        from ...reporting.plots.token_colours import compare_tokens
 
         return compare_tokens(self, stack=stack, layer=layer, row=row, rolled_out=rolled_out)
 

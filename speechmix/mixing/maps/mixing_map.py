@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ...reporting.plots.coloured_tokens import ColouredTokens
+    from ...reporting.plots.token_colours import ColouredTokens
 
 
 MAX_FLOW_UNITS = 64
@@ -277,7 +277,7 @@ class MixingMap(ScoreMap):
     def tokens(self, *, layer: int | None = None, row: int | str | None = None) -> ColouredTokens:
         """Coloured tokens of one layer (the last by default), row by row; see
         `speechmix.reporting.plots.coloured_tokens`."""
-        from ...reporting.plots.coloured_tokens import coloured_tokens
+        from ...reporting.plots.token_colours import coloured_tokens
 
         return coloured_tokens(self, layer=layer, row=row)
 

@@ -41,24 +41,43 @@ the size it has in a paper.
 Examples
 --------
 >>> import pandas as pd
+>>> from speechmix import plots
 >>> table = pd.DataFrame({"model": "a", "init": "trained", "clip": ["x", "x"], "stack": "encoder", "layer": [0, 1],
 ...                       "measure": "attention", "contribution": [0.1, 0.3]})
->>> layer_curves(table, x="depth").get_xlabel()
+>>> plots.layer_curves(table, x="depth").get_xlabel()
 'relative depth (0 first layer, 1 last)'
 """
 
-from ...extension import exported_names, extensions, find_export, warn_of_core_names
-from .clip_overview import clip_figure
-from .coloured_tokens import coloured_tokens, compare_tokens
-from .cue_curves import cue_figure, layer_curves
-from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
-from .cue_tables import published_contributions, published_probing
-from .decision_maps import decision_heat_map, decision_map
-from .distributions import clip_distribution, distribution_figure
-from .head_grids import head_grid
-from .map_figures import difference_map, heat_map, layer_grid, sound_and_map, timed_map
-from .route_figures import routes_figure
+from importlib import import_module
+from typing import TYPE_CHECKING
 
+from ...extension import exported_names, extensions, find_export, warn_of_core_names
+
+if TYPE_CHECKING:
+    from .clip_overview import clip_figure
+    from .cue_curves import cue_figure, layer_curves
+    from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
+    from .cue_tables import published_contributions, published_probing
+    from .decision_maps import decision_heat_map, decision_map
+    from .distributions import clip_distribution, distribution_figure
+    from .head_grids import head_grid
+    from .map_figures import difference_map, heat_map, layer_grid, sound_and_map, timed_map
+    from .route_figures import routes_figure
+    from .token_colours import coloured_tokens, compare_tokens
+
+# Imported when first used: matplotlib takes half a second.
+_FIGURES = {
+    "clip_overview": ("clip_figure",),
+    "cue_curves": ("cue_figure", "layer_curves"),
+    "cue_heat_maps": ("cue_difference_map", "cue_heat_map", "measure_heat_map"),
+    "cue_tables": ("published_contributions", "published_probing"),
+    "decision_maps": ("decision_heat_map", "decision_map"),
+    "distributions": ("clip_distribution", "distribution_figure"),
+    "head_grids": ("head_grid",),
+    "map_figures": ("difference_map", "heat_map", "layer_grid", "sound_and_map", "timed_map"),
+    "route_figures": ("routes_figure",),
+    "token_colours": ("coloured_tokens", "compare_tokens"),
+}
 __all__ = [
     "clip_distribution",
     "clip_figure",
@@ -87,6 +106,11 @@ __all__ += exported_names("figures")
 
 
 def __getattr__(name: str) -> object:
-    value = find_export(name, "figures")
+    module = next((module for module, names in _FIGURES.items() if name in names), None)
+    value: object = (
+        getattr(import_module(f".{module}", __name__), name)
+        if module
+        else find_export(name, "figures")
+    )
     globals()[name] = value
     return value
