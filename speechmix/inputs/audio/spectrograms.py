@@ -1,21 +1,15 @@
-"""Compute mel spectrograms, and resample.
+"""Compute mel spectrograms, resample, find formants and split a sound into frequency bands.
 
-In: samples. Out: samples at another rate; power in mel bands. Both are what librosa gives
-(`librosa.resample`, which is soxr, and `librosa.feature.melspectrogram`), by way of the parts of it
-that need no compiling: where librosa's signal functions are imported for the first time, numba
-compiles them for half a minute.
+Power in mel bands and samples at another rate are what librosa gives (`librosa.feature.melspectrogram`,
+`librosa.resample`, which is soxr), without its signal functions: numba compiles those for half a minute when they are
+first imported.
 
-Formants: resonances of the vocal tract, by linear prediction (Atal & Hanauer 1971).
+Formants are resonances of the vocal tract, by linear prediction (Atal & Hanauer 1971). A pole of the prediction at angle w
+and radius r is a resonance of w / 2 pi times the rate, of a bandwidth of -ln(r) / pi times the rate. Where the pitch is high,
+the first formant is drawn to a harmonic: nothing between two harmonics is in the sound.
 
-A pole of the prediction at angle w and radius r is a resonance of w / 2 pi times the rate, of a bandwidth of -ln(r) / pi times
-the rate. Where the pitch is high, the first formant is drawn to a harmonic: nothing between two harmonics is in the sound.
-
-Frequency bands: a sound as a sum of bands on a scale of hearing.
-
-The bands of a sound, and what lies outside them, add up to the sound. Scales: mel (Slaney's, as in librosa) and ERB-number
-(Glasberg & Moore 1990), 21.4 log10(1 + 0.00437 f).
-
-Envelope of a waveform: lowest and highest samples in stretches, for pictures of it.
+The frequency bands of a sound, and what lies outside them, add up to the sound. Scales: mel (Slaney's, as in librosa) and
+ERB-number (Glasberg & Moore 1990), 21.4 log10(1 + 0.00437 f).
 """
 
 from __future__ import annotations
@@ -57,7 +51,6 @@ def mel_spectrogram(
     (Hann, in the middle of the transform) and `hop` count samples; `fmin` and `fmax` are hertz.
     """
     import torch
-    from librosa.filters import mel
 
     signal = torch.as_tensor(np.asarray(samples, dtype=np.float32))
     hann = torch.hann_window(window, dtype=torch.float64).float()
@@ -65,10 +58,22 @@ def mel_spectrogram(
         signal, n_fft, hop, window, hann, center=True, pad_mode="constant", return_complex=True
     )
     power = spectrum.abs().square().T.numpy()  # [T, n_fft / 2 + 1]
-    mel_power: np.ndarray = (
-        power @ mel(sr=sample_rate, n_fft=n_fft, n_mels=n_mels, fmin=fmin, fmax=fmax).T
-    )
+    mel_power: np.ndarray = power @ _mel_bands(sample_rate, n_fft, n_mels, fmin, fmax)
     return mel_power
+
+
+def _mel_bands(sample_rate: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> np.ndarray:
+    """Weights of Slaney's mel bands, float32 [n_fft / 2 + 1, n_mels]: to the last bit those of
+    `librosa.filters.mel`, the import of which takes a second."""
+    from transformers.audio_utils import hertz_to_mel, mel_filter_bank, mel_to_hertz
+
+    low, high = (hertz_to_mel(hertz, mel_scale="slaney") for hertz in (float(fmin), float(fmax)))
+    edges = np.asarray(mel_to_hertz(np.linspace(low, high, n_mels + 2), mel_scale="slaney"))
+    bands = mel_filter_bank(
+        1 + n_fft // 2, n_mels, fmin, fmax, sample_rate, mel_scale="slaney"
+    ).astype(np.float32)
+    bands *= 2 / (edges[2:] - edges[:-2])
+    return bands
 
 
 CEILING_HZ = 5500.0
