@@ -138,7 +138,7 @@ class Recogniser:
         options = {"do_sample": True, "temperature": temperature} if temperature else {}
         if prompt:
             options["prompt_ids"] = torch.tensor(self.model.tokenizer.get_prompt_ids(prompt))
-        with torch.no_grad(), self.model.in_use(self.model.state_dtype):
+        with torch.no_grad(), self.model.in_use(self.model.state_dtype, is_sampling=True):
             ids = self.model.module.generate(
                 self.features(audio), return_timestamps=True, max_new_tokens=50, **options
             )[0].tolist()

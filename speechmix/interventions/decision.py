@@ -10,16 +10,8 @@ In: a model and a clip, sentence or prepared inputs. Out: a `Decision` with its 
     classifier      log p of the label that the model predicts for the intact text
 
 These are `measures.objectives` ("contrast" and "log_probability"), which gradient measures
-differentiate.
-
-Sources: what an intervention can take away from a stack, a word, several together, or a token.
-
-In: the spans of a stack. Out: `Source`s, each with its positions.
-
-Read the target's sub-token probabilities and margin from the logits.
-
-In: a `Decision` and the logits of the clip as it is. Out: `Reading`s, which say at which rows of
-any logits of the clip the probability of which token is read:
+differentiate. A `Source` is what an intervention can take away: a stack, a word, several together, or a token.
+A `Reading` says at which rows of any logits of the clip the probability of which token is read:
 
     arg-max     tokens that the intact model finds likeliest where the target is predicted; of a CTC model, at its own frames
     transcript  the target's own tokens there; of a CTC model its letters, at their frames on the best path through the clip
@@ -356,8 +348,8 @@ class Decision:
         self, inputs: Mapping[str, Tensor], read: Callable[[ModelOutput], Tensor]
     ) -> Tensor:
         """Run the model on other inputs, of one or many runs, and read its output."""
-        run_model = self.model.run_with_head
-        with self.model.in_use(self.model.state_dtype), torch.no_grad():
+        run_model, model = self.model.run_with_head, self.model
+        with model.in_use(model.state_dtype, is_sampling=self.objective.is_given), torch.no_grad():
             inputs = self.move_inputs(inputs)
             if ENCODER_STATES in inputs:
                 states = wrap_encoder_states(inputs.pop(ENCODER_STATES))

@@ -3,18 +3,23 @@ alone."""
 
 from __future__ import annotations
 
+import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from threading import Event, Thread
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import dropout
 from torch.overrides import _get_current_function_mode
 
 import speechmix
 from speechmix.adapters.capture.model_use import _GeneratorMode, isolated_random_numbers
 from speechmix.adapters.capture.module_access import exclusive_access
+from speechmix.errors import InputError, ModelError
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.runner import run_inputs
 from tests.conftest import build, inputs_of
@@ -173,16 +178,40 @@ def test_only_where_numbers_may_be_drawn_is_each_operation_looked_at():
     hook = module.bert.register_forward_hook(lambda *_: None)
     assert modes_seen(model, inputs, **attention) == {True}
     hook.remove()
-    assert modes_seen(model, inputs, **attention) == {False}
+    module.bert.forward = module.bert.forward
+    assert modes_seen(model, inputs, **attention) == {True}
+    del module.bert.forward
+    assert modes_seen(copy(model), inputs, **attention) == {False}
+    module.bert.pooler = torch.nn.Identity()
+    assert modes_seen(model, inputs, **attention) == {True}
 
 
-def test_a_model_that_draws_nothing_in_its_check_and_something_later_is_named():
+def test_a_model_that_drops_out_by_itself_is_not_taken_for_one_that_draws_nothing(monkeypatch):
+    module = build("bert")
+    run = type(module.bert.encoder).forward
+    monkeypatch.setattr(
+        type(module.bert.encoder),
+        "forward",
+        lambda encoder, states, *given, **options: run(
+            encoder, dropout(states, 0.1), *given, **options
+        ),
+    )
+    assert not speechmix.load(module, check=False).random_numbers.are_none
+    with suppress(ModelError):  # its check may find that runs differ
+        assert not speechmix.load(module).random_numbers.are_none
+
+
+def test_a_model_that_draws_nothing_in_its_check_and_something_later_is_named(monkeypatch):
     module = build("bert")
     model = speechmix.load(module)
     inputs = inputs_of(model)
-    run = module.bert.encoder.forward
-    module.bert.encoder.forward = lambda states, *given, **options: run(
-        states + torch.randn_like(states), *given, **options
+    run = type(module.bert.encoder).forward
+    monkeypatch.setattr(
+        type(module.bert.encoder),
+        "forward",
+        lambda encoder, states, *given, **options: run(
+            encoder, states + torch.randn_like(states), *given, **options
+        ),
     )
     with pytest.warns(UserWarning, match="drew random numbers, and none when it was loaded"):
         speechmix.mix(model, inputs, measures="attention")
@@ -190,3 +219,15 @@ def test_a_model_that_draws_nothing_in_its_check_and_something_later_is_named():
     first, second = (speechmix.mix(model, inputs, measures="attention") for _ in range(2))
     assert torch.equal(before, torch.get_rng_state())
     assert all((first[key].scores == second[key].scores).all() for key in first)
+
+
+def test_an_objective_that_draws_takes_no_number_of_the_caller():
+    model = speechmix.load(build("bert"))
+    inputs, before = inputs_of(model), torch.get_rng_state()
+    options = {"objective": lambda output: output.logits[:, 0, 0] + torch.rand(())}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for intervene in (speechmix.knock_out, speechmix.ablate_input, speechmix.shapley):
+            with suppress(InputError):  # prepared inputs have no sound to ablate
+                intervene(model, inputs, **options)
+    assert torch.equal(before, torch.get_rng_state())

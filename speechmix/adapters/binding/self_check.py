@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from ...errors import ModelError, SpeechmixError
 from ..capture.forward_pass import Capture, list_attention_implementations, use_attention
 from ..capture.layer_run import Block
-from ..capture.model_use import isolated_random_numbers
 from ..model import Model
 from ..transformers_types import HookArguments, ModelOutput
 from .bound_layers import Stack, bind_stack
@@ -213,14 +212,13 @@ def self_check(model: Model) -> None:
 
 def _check_model(model: Model) -> None:
     check_tables_agree(model)
-    with isolated_random_numbers() as random_numbers:
+    with model.note_random_numbers():
         try:
             pass_record = _record_pass(model, _POSITIONS)
         except SpeechmixError:
             raise
         except Exception:  # some encoders pass on more with the states (rotary tables, lengths), which then do not fit
             pass_record = _record_full_pass(model)
-    model.note_random_numbers(random_numbers.has_drawn)
     for stack in list(model.stacks.values()):
         pass_record.check_stack(stack)
         model.stacks[stack.name] = replace(

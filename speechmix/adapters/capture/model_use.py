@@ -26,7 +26,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -219,7 +219,7 @@ class _GeneratorMode(TorchFunctionMode):
         size = kwargs.pop("size") if "size" in kwargs else args
         size = size[0] if size and isinstance(size[0], Sequence) else size
         if not size or size[0] != self._row_count:
-            return func(*size, **kwargs)
+            return func(size, **kwargs)
         return func(1, *size[1:], **kwargs).repeat(self._row_count, *[1] * (len(size) - 1))
 
     def _generator(self, device: torch.device) -> torch.Generator:
@@ -241,6 +241,13 @@ def _output_device(func: TorchFunction, args: HookArguments, kwargs: HookKeyword
     return torch.device(kwargs.get("device") or torch.get_default_device())
 
 
+@dataclass
+class RandomNumbers:
+    """Whether a module drew none in its check; copies of a model share it."""
+
+    are_none: bool = False
+
+
 class MeasurableModel(ModelDescription):
     """What runs a `Model`, and what it stores in the meantime."""
 
@@ -248,7 +255,7 @@ class MeasurableModel(ModelDescription):
     weight_products: WeightProducts | None
     activation_cache: ActivationCache | None
     _modules: list[torch.nn.Module]  # that the stacks are bound to
-    _quiet_hook_count: int | None  # hooks of the module when its check drew no random number
+    random_numbers: RandomNumbers
 
     def features(self, audio: np.ndarray) -> dict[str, torch.Tensor]:
         """Return what the model's feature extractor makes of audio [samples] at the model's
@@ -305,8 +312,8 @@ class MeasurableModel(ModelDescription):
         `dtype` is the weights' own precision or a finer one; None converts nothing. Whatever runs
         the module runs it in here, for the module may be its owner's, who trains it in between.
         Threads that share a model, or modules of one, take turns. Random numbers are drawn apart
-        from the caller's, the same in each run and each row of a batch; `is_sampling` says that
-        some are drawn, though the module drew none in its check.
+        from the caller's, the same in each run and each row of a batch. With `is_sampling` that
+        holds for those that the block itself draws, too.
         """
         weights_dtype = self.dtype
         if dtype is not None and torch.finfo(dtype).eps > torch.finfo(weights_dtype).eps:
@@ -327,24 +334,37 @@ class MeasurableModel(ModelDescription):
     def _own_random_numbers(self, is_sampling: bool) -> Iterator[None]:
         """Isolate random numbers where some may be drawn: to look at each operation takes a third of
         a tiny model's time."""
-        is_known = self.device.type in ("cpu", "cuda") and not is_sampling
-        if not is_known or self._quiet_hook_count != _count_hooks(self._modules):
+        if (
+            is_sampling
+            or not self.random_numbers.are_none
+            or self.device.type not in ("cpu", "cuda")
+            or getattr(_CONTEXT, "mode", None) is not None
+            or _has_code_of_owner(self._modules)
+        ):
             with isolated_random_numbers(self.module, self.base):
                 yield
             return
         states = _random_states(self.device)
-        yield
-        if not all(map(torch.equal, states, _random_states(self.device))):
-            self._quiet_hook_count = None
-            warnings.warn(
-                f"{self.name} drew random numbers, and none when it was loaded (or another thread drew some): "
-                "what was just computed may differ from run to run. Compute it again: its numbers are fixed from now on",
-                stacklevel=4,
-            )
+        try:
+            yield
+        finally:
+            is_drawn = not all(map(torch.equal, states, _random_states(self.device)))
+            if is_drawn and self.random_numbers.are_none:
+                self.random_numbers.are_none = False
+                warnings.warn(
+                    f"{self.name} drew random numbers, and none when it was loaded (or another thread drew some): "
+                    "what was just computed may differ from run to run. Compute it again",
+                    stacklevel=4,
+                )
 
-    def note_random_numbers(self, has_drawn: bool) -> None:
-        """Remember whether the module, with the hooks that it has now, draws random numbers."""
-        self._quiet_hook_count = None if has_drawn else _count_hooks(self._modules)
+    @contextmanager
+    def note_random_numbers(self) -> Iterator[None]:
+        """Remember whether the module draws random numbers in this block."""
+        states = _random_states(self.device)
+        with isolated_random_numbers() as mode:
+            yield
+        is_untouched = all(map(torch.equal, states, _random_states(self.device)))
+        self.random_numbers.are_none = is_untouched and not mode.has_drawn
 
     def rebind(self) -> None:
         """Find the modules again that were exchanged inside layers since the model was loaded.
@@ -373,7 +393,7 @@ class MeasurableModel(ModelDescription):
                 self.stacks[name] = replace(
                     bound_stack, unknown_sum_reason=stack.unknown_sum_reason
                 )
-        self._modules = modules
+        self._modules, self.random_numbers.are_none = modules, False
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -395,15 +415,17 @@ class MeasurableModel(ModelDescription):
             self.weight_products = self.activation_cache = None
 
 
-def _count_hooks(modules: Iterable[nn.Module]) -> int:
-    """Count the hooks of modules that do not come with transformers."""
-    hooks = (
-        hook
+def _has_code_of_owner(modules: Iterable[nn.Module]) -> bool:
+    """Whether modules run hooks, or a `forward` of their own, that do not come with transformers."""
+    return any(
+        "forward" in vars(module)
+        or any(
+            not (getattr(hook, "__module__", None) or "").startswith("transformers.")
+            for hooks in (module._forward_pre_hooks, module._forward_hooks)
+            for hook in hooks.values()
+        )
         for module in modules
-        for by_id in (module._forward_pre_hooks, module._forward_hooks)
-        for hook in by_id.values()
     )
-    return sum(not getattr(hook, "__module__", "").startswith("transformers.") for hook in hooks)
 
 
 def _random_states(device: torch.device) -> list[Tensor]:

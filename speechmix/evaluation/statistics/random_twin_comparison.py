@@ -237,6 +237,7 @@ def _build_cell(
     has_scores = is_scored.any(axis=0)
     is_shared = is_scored[:, has_scores].all(axis=1)
     group_numbers = group_by_clip.reindex(by_clip.index).to_numpy()
+    clip_count = int(is_shared.sum())
     is_shared &= group_numbers >= 0
     order = np.flatnonzero(is_shared)[np.argsort(group_numbers[is_shared], kind="stable")]
     starts = np.flatnonzero(np.diff(group_numbers[order], prepend=-1))
@@ -256,7 +257,7 @@ def _build_cell(
         float(means[is_trained][0]) if is_trained.any() else np.nan,
         means[~is_trained],
         trained[:, 0] - twins.mean(axis=1) if has_both else np.array([]),
-        len(order),
+        clip_count,
         len(by_group),
     )
 

@@ -133,7 +133,7 @@ def logit_contributions(
     dtype = resolve_state_dtype(model, request)
     provenance = contributions_provenance(model, view, request, dtype, configured_measure)
     with (
-        inference_context(model, dtype),
+        inference_context(model, dtype, is_sampling=not configured_measure.is_builtin),
         phase(measure),
         SinglePrecisionDetector() as precision_detector,
     ):

@@ -136,7 +136,6 @@ def probe_figure(
             ax.set_title(
                 stack if rows is None else f"{stack}, {row_value}",
                 size=TITLE_SIZE,
-                y=1,
                 parse_math=False,
             )
     for ax in axes[-1]:
@@ -358,14 +357,12 @@ def probe_and_mixing(
         probe_axes.set_title(
             f"{probed}: {'probed' if value == 'accuracy' else value}",
             size=TITLE_SIZE,
-            y=1,
             parse_math=False,
         )
         layer_curves(mixing[mixing["stack"] == stack], ax=mixing_axes, x="depth", colors=colors)
         mixing_axes.set_title(
             f"{'cross-attention' if stack == 'cross' else stack}: mixed",
             size=TITLE_SIZE,
-            y=1,
             parse_math=False,
         )
         mixing_axes.set(ylabel="")

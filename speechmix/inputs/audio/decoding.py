@@ -2,35 +2,20 @@
 
 In: a path. Out: mono float32 samples at the file's own rate; or an `InputError` that calls the file
 what it is: empty, a text, cut off, too long, or with a header that promises what is not there.
-Decoding is libsndfile's; what it takes on trust (how long a WAV or an MP3 is) is checked against
-the bytes.
+Decoding is libsndfile's; what it takes on trust is checked against the bytes, without decoding: how many bytes of
+sound the header of a WAV (RIFF, RIFX, RF64, BW64), W64, AIFF, CAF, AU or NIST SPHERE file promises (recorders that
+stop early, streams and programs that append leave headers that do not fit), whether an OGG's last page is whole, how
+long an MP3 is by its frames. Several channels become their average, unless they cancel each other, as those of a
+microphone do whose two lines were joined the wrong way round.
 
-Bytes of sound in an audio file: what its header promises, and what is there.
-
-In: an open WAV (RIFF, RIFX, RF64, BW64), W64, AIFF, CAF, AU or NIST SPHERE file. Out: both counts.
-Recorders that stop early, streams and programs that append leave headers that do not fit; decoders
-read what the header says and no more. Nothing is decoded.
-
-Check that a compressed audio file is whole.
-
-In: an open OGG or MP3 file. Out: whether an OGG's last page is whole, the length of an MP3 by its
-frames. Nothing is decoded. The lengths of other files are read off their headers.
-
-One channel from several.
-
-In: samples of all channels. Out: their average; or an `InputError` where the channels cancel each
-other, as those of a microphone do whose two lines were joined the wrong way round.
-
-Byte range of a recording inside its file, tar, Arrow or Parquet table.
-
-In: a path, or a path with a place behind it, as a string that fits wherever a path does:
+A recording may also be a byte range of a file, tar, Arrow or Parquet table:
 
     set/000123.flac                            a file
     set/shard-000000.tar::20480+51234          51,234 bytes of a file, from byte 20,480 on
     set/train-00000.parquet::audio#17          the column `audio` in row 17 (from 0) of a Parquet file
 
-Out: the bytes, as an open file. Nothing is unpacked or copied: a process on another machine that
-sees the file reads the same bytes. Whether the file is still what it was, `file_signature` tells.
+Nothing is unpacked or copied: a process on another machine that sees the file reads the same bytes. Whether the
+file is still what it was, `file_signature` tells.
 """
 
 from __future__ import annotations

@@ -86,6 +86,11 @@ class Objective:
     span: Span
     details: JsonObject = field(default_factory=dict)
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the function is the caller's, and so may draw random numbers."""
+        return self.details.get("kind") == "given"
+
     def __call__(self, output: ModelOutput) -> Tensor:
         return self.function(output)
 

@@ -339,8 +339,8 @@ def compute_maps(
 
 def may_draw(request: MixRequest) -> bool:
     """Whether a measure or an objective is not the package's own, and so may draw random numbers."""
-    are_builtin = (find_measure(name).is_builtin for name in request.measures)
-    return callable(request.objective) or not all(are_builtin)
+    is_given = getattr(request.objective, "is_given", callable(request.objective))
+    return is_given or not all(find_measure(name).is_builtin for name in request.measures)
 
 
 def run_forward(

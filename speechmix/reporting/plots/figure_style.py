@@ -93,12 +93,10 @@ def write_figure(figure: Figure, path: Path, **options: Any) -> None:
     The same figure gives the same bytes: no date is written into it.
     """
     file_format = path.suffix.removeprefix(".")
-    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(file_format)
-    format_options = (
-        PNG_OPTIONS if undated is None else {"format": file_format, "metadata": undated}
-    )
+    metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(file_format, {})
+    options = {"format": file_format, "metadata": metadata, **options}
     with whole_file(path) as part_path:
-        figure.savefig(part_path, **{**format_options, **options})
+        figure.savefig(part_path, **options | (PNG_OPTIONS if file_format == "png" else {}))
 
 
 def new_figure(width: float, height: float) -> ShownFigure:

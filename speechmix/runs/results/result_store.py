@@ -8,23 +8,10 @@ files of scores and maps that belong to them:
     scores/model=.../stack=.../trained.<part>.parquet          score_files.py
     maps/<model>/<part>.parquet, .safetensors                  map_files.py
 
-What is new is written every half minute or so, and when a block of code ends, however it ends. At
-the end of a model `compact` puts all that the run wants into one part (a large run: few).
-
-Many part files become one, in the order of the run; those that no table needs are removed.
-
-In: the part files of a model, and the keys of the results that the run wants. Out: as few parts as
-may be: the same, to the byte, whether the run was stopped on the way or not.
-
-Index of the results in one model's part files.
-
-In: part files (clip_result_files.py). Out: `PartIndex`, which finds a result by its key: what it is of,
-and the hash of everything that decides it.
-
-Check and remove part files together with their scores and maps.
-
-In: a run's folder and its part files (clip_result_files.py). Out: a part that is as it was written, or why
-it is not; a folder in which nothing is left that its tables are not made of.
+What is new is written every half minute or so, and when a block of code ends, however it ends. `PartIndex` finds
+a result by its key. At the end of a model `compact` puts all that the run wants into one part (a large run: few):
+the same, to the byte, whether the run was stopped on the way or not. Parts that no table needs, or that are not as
+they were written, are removed with their scores and maps.
 """
 
 from __future__ import annotations
