@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..adapters.model import Model
 from ..errors import InputError, SpeechmixError, StorageError
-from ..files.cache_keys import FileMark, digest, versions
+from ..files.cache_keys import FileMark, digest, joined_digests, versions
 from ..files.json_files import Json, JsonObject
 from ..files.names import refuse_duplicate_label
 from ..files.shard_assignment import Shard
@@ -199,7 +199,9 @@ class StartedJob:
     @cached_property
     def request_hash(self) -> str:
         """Hash of clips and options, the same for all shards; a sound that changes is found by its shard."""
-        clips = [[clip.name, clip.annotations, dict(clip.meta)] for clip in self.job.clips]
+        clips = joined_digests(
+            *(digest([clip.name, clip.annotations, dict(clip.meta)]) for clip in self.job.clips)
+        )
         return digest(
             [self.job.mix_request.described(), self._alignment, clips, self.job.description()]
         )
