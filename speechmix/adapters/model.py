@@ -17,7 +17,7 @@ import torch
 from ..errors import InputError, ModelError
 from ..files.cache_keys import digest
 from .binding.bound_layers import Stack, bind_stacks
-from .capture.model_use import ActivationCache, MeasurableModel, RandomNumbers
+from .capture.model_use import ActivationCache, MeasurableModel, RandomNumberCheck
 from .capture.module_access import exclusive_access, list_modules
 from .delta_engine.matrix_products import WeightProducts
 from .families.capabilities import Capabilities
@@ -99,8 +99,8 @@ class Model(MeasurableModel):
     engine: Any = field(default=None, init=False, repr=False, compare=False)
     # modules that the stacks are bound to
     _modules: list[torch.nn.Module] = field(init=False, repr=False, compare=False)
-    random_numbers: RandomNumbers = field(
-        default_factory=RandomNumbers, init=False, repr=False, compare=False
+    random_number_check: RandomNumberCheck = field(
+        default_factory=RandomNumberCheck, init=False, repr=False, compare=False
     )
     _fingerprint: tuple[WeightsSnapshot, str] | None = field(
         default=None, init=False, repr=False, compare=False

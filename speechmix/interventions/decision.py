@@ -349,7 +349,7 @@ class Decision:
     ) -> Tensor:
         """Run the model on other inputs, of one or many runs, and read its output."""
         run_model, model = self.model.run_with_head, self.model
-        with model.in_use(model.state_dtype, is_sampling=self.objective.is_given), torch.no_grad():
+        with model.in_use(model.state_dtype, is_sampling=self.objective.is_custom), torch.no_grad():
             inputs = self.move_inputs(inputs)
             if ENCODER_STATES in inputs:
                 states = wrap_encoder_states(inputs.pop(ENCODER_STATES))

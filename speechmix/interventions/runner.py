@@ -97,7 +97,7 @@ def run_interventions(
     values: dict[int, np.ndarray] = {}
     if patches:
         model, sound = decision.model, decision.prepared.audio_hash
-        with model.in_use(model.state_dtype, is_sampling=decision.objective.is_given):
+        with model.in_use(model.state_dtype, is_sampling=decision.objective.is_custom):
             intact_value, patched_values = run_patches(
                 model,
                 decision.inputs,

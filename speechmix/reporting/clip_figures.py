@@ -14,7 +14,6 @@ from pathlib import Path
 from ..errors import SpeechmixError, StorageError
 from ..files.cache_keys import digest
 from ..files.timing import phase
-from ..files.whole_files import whole_file
 from ..inputs.clips.clip import Clip
 from ..mixing.maps.mixing_map import MixingMap
 from ..runs.results.clip_result_files import Owner, Part
@@ -114,7 +113,7 @@ def _update_figure(
     if not is_requested or not maps:
         return
     from .plots.clip_overview import clip_figure
-    from .plots.figure_style import PNG_OPTIONS, fed_text
+    from .plots.figure_style import fed_text, write_figure
 
     decoder_input = next(
         (
@@ -126,8 +125,7 @@ def _update_figure(
     )
     title = f"{clip.name}: {owner.label}" + (f"\n{decoder_input}" if decoder_input else "")
     figure = clip_figure(clip, maps, twins=twins, title=title)
-    with whole_file(path) as part_path:
-        figure.savefig(part_path, dpi=150, metadata={"question": cache_key}, **PNG_OPTIONS)
+    write_figure(figure, path, dpi=150, metadata={"question": cache_key})
 
 
 def _read_clip_maps(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from threading import Event, Thread
@@ -19,9 +18,10 @@ from torch.overrides import _get_current_function_mode
 import speechmix
 from speechmix.adapters.capture.model_use import _GeneratorMode, isolated_random_numbers
 from speechmix.adapters.capture.module_access import exclusive_access
-from speechmix.errors import InputError, ModelError
 from speechmix.interventions.decision import Decision
 from speechmix.interventions.runner import run_inputs
+from speechmix.mixing.measures.measure_functions import find_measure
+from speechmix.mixing.passes import forward_pass
 from tests.conftest import build, inputs_of
 from tests.models import audio_classifiers
 
@@ -153,8 +153,8 @@ def test_runs_of_a_model_with_noise_share_it_alone_and_in_a_batch():
     assert batch[0] == pytest.approx(decision.margin, abs=1e-12) != batch[1]
 
 
-def modes_seen(model, inputs, **options) -> set[bool]:
-    """Whether a pass runs under the mode that looks at each operation."""
+def is_isolated(model, inputs, **options) -> bool:
+    """Whether a pass runs under the mode that intercepts each operation."""
     seen = set()
     run = model.family.run
 
@@ -165,40 +165,44 @@ def modes_seen(model, inputs, **options) -> set[bool]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model, "family", replace(model.family, run=watched))
         speechmix.mix(model, inputs, **options)
-    return seen
+    [isolated] = seen
+    return isolated
 
 
-def test_only_where_numbers_may_be_drawn_is_each_operation_looked_at():
+def user_supplied_measure(name):
+    return replace(find_measure(name), is_builtin=False)
+
+
+def test_operations_are_intercepted_only_where_numbers_may_be_drawn(monkeypatch):
     module = build("bert")
     model, unchecked = speechmix.load(module), speechmix.load(module, check=False)
     inputs, attention = inputs_of(model), {"measures": "attention"}
-    assert modes_seen(model, inputs, **attention) == {False}
-    assert modes_seen(unchecked, inputs, **attention) == {True}
-    assert modes_seen(model, inputs, objective=lambda output: output.sum(), **attention) == {True}
+    assert not is_isolated(model, inputs, **attention)
+    assert is_isolated(unchecked, inputs, **attention)
+    assert is_isolated(model, inputs, objective=lambda output: output.sum(), **attention)
     hook = module.bert.register_forward_hook(lambda *_: None)
-    assert modes_seen(model, inputs, **attention) == {True}
+    assert is_isolated(model, inputs, **attention)
     hook.remove()
     module.bert.forward = module.bert.forward
-    assert modes_seen(model, inputs, **attention) == {True}
+    assert is_isolated(model, inputs, **attention)
     del module.bert.forward
-    assert modes_seen(copy(model), inputs, **attention) == {False}
+    assert not is_isolated(copy(model), inputs, **attention)
+    with monkeypatch.context() as patch:
+        patch.setattr(forward_pass, "find_measure", user_supplied_measure)
+        assert is_isolated(model, inputs, **attention)
     module.bert.pooler = torch.nn.Identity()
-    assert modes_seen(model, inputs, **attention) == {True}
+    assert is_isolated(model, inputs, **attention)
 
 
-def test_a_model_that_drops_out_by_itself_is_not_taken_for_one_that_draws_nothing(monkeypatch):
-    module = build("bert")
-    run = type(module.bert.encoder).forward
-    monkeypatch.setattr(
-        type(module.bert.encoder),
-        "forward",
-        lambda encoder, states, *given, **options: run(
-            encoder, dropout(states, 0.1), *given, **options
-        ),
-    )
-    assert not speechmix.load(module, check=False).random_numbers.are_none
-    with suppress(ModelError):  # its check may find that runs differ
-        assert not speechmix.load(module).random_numbers.are_none
+def test_a_check_notices_dropout_that_no_generator_can_be_given_to():
+    model = speechmix.load(build("bert"))
+    for draw in (lambda: dropout(torch.ones(3), 0.1), lambda: torch.rand(3)):
+        with model.check_random_numbers():
+            draw()
+        assert model.random_number_check.needs_isolation
+    with model.check_random_numbers():
+        torch.ones(3).sum()
+    assert not model.random_number_check.needs_isolation
 
 
 def test_a_model_that_draws_nothing_in_its_check_and_something_later_is_named(monkeypatch):
@@ -221,13 +225,18 @@ def test_a_model_that_draws_nothing_in_its_check_and_something_later_is_named(mo
     assert all((first[key].scores == second[key].scores).all() for key in first)
 
 
-def test_an_objective_that_draws_takes_no_number_of_the_caller():
+@pytest.mark.parametrize("intervene", [speechmix.knock_out, speechmix.ablate_input])
+def test_an_objective_that_draws_takes_no_number_of_the_caller(intervene):
     model = speechmix.load(build("bert"))
     inputs, before = inputs_of(model), torch.get_rng_state()
-    options = {"objective": lambda output: output.logits[:, 0, 0] + torch.rand(())}
+    drawn = []
+
+    def objective(output):
+        drawn.append(torch.rand(()))
+        return output.logits[:, 0, 0] + drawn[-1]
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for intervene in (speechmix.knock_out, speechmix.ablate_input, speechmix.shapley):
-            with suppress(InputError):  # prepared inputs have no sound to ablate
-                intervene(model, inputs, **options)
+        intervene(model, inputs, objective=objective)
+    assert drawn
     assert torch.equal(before, torch.get_rng_state())

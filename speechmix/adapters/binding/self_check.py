@@ -3,7 +3,7 @@
 For every stack and layer: attention rows sum to one, attention sinks included; replaying the layer with
 nothing zeroed gives the forward pass (on chosen rows in another order); a changed row changes no other, unless
 the table names the convolution that takes it there; zeroing a value changes the output; what attention gives,
-added to the residual stream, is what the layer goes on with. Of a stack: its list holds all layers in the order
+added to the residual stream, is what the layer goes on with. For every stack: its list holds all layers in the order
 they run; its output is its last layer's behind the final norm; tables of the same layers agree. A failure names
 the module. Tolerances are shares of what attention changes.
 
@@ -212,7 +212,7 @@ def self_check(model: Model) -> None:
 
 def _check_model(model: Model) -> None:
     check_tables_agree(model)
-    with model.note_random_numbers():
+    with model.check_random_numbers():
         try:
             pass_record = _record_pass(model, _POSITIONS)
         except SpeechmixError:

@@ -242,10 +242,10 @@ def _output_device(func: TorchFunction, args: HookArguments, kwargs: HookKeyword
 
 
 @dataclass
-class RandomNumbers:
-    """Whether a module drew none in its check; copies of a model share it."""
+class RandomNumberCheck:
+    """What the check of a model found about random numbers; copies of the model share it."""
 
-    are_none: bool = False
+    needs_isolation: bool = True
 
 
 class MeasurableModel(ModelDescription):
@@ -255,7 +255,7 @@ class MeasurableModel(ModelDescription):
     weight_products: WeightProducts | None
     activation_cache: ActivationCache | None
     _modules: list[torch.nn.Module]  # that the stacks are bound to
-    random_numbers: RandomNumbers
+    random_number_check: RandomNumberCheck
 
     def features(self, audio: np.ndarray) -> dict[str, torch.Tensor]:
         """Return what the model's feature extractor makes of audio [samples] at the model's
@@ -312,8 +312,8 @@ class MeasurableModel(ModelDescription):
         `dtype` is the weights' own precision or a finer one; None converts nothing. Whatever runs
         the module runs it in here, for the module may be its owner's, who trains it in between.
         Threads that share a model, or modules of one, take turns. Random numbers are drawn apart
-        from the caller's, the same in each run and each row of a batch. With `is_sampling` that
-        holds for those that the block itself draws, too.
+        from the caller's, the same in each run and each row of a batch. Set `is_sampling` if the
+        block itself draws some.
         """
         weights_dtype = self.dtype
         if dtype is not None and torch.finfo(dtype).eps > torch.finfo(weights_dtype).eps:
@@ -324,22 +324,23 @@ class MeasurableModel(ModelDescription):
         with exclusive_access(self.module):
             self.rebind()
             with (
-                self._own_random_numbers(is_sampling),
+                self._isolate_if_needed(is_sampling),
                 precision_context(self.module, dtype),
                 full_precision(self.device, dtype or weights_dtype),
             ):
                 yield
 
     @contextmanager
-    def _own_random_numbers(self, is_sampling: bool) -> Iterator[None]:
-        """Isolate random numbers where some may be drawn: to look at each operation takes a third of
-        a tiny model's time."""
+    def _isolate_if_needed(self, is_sampling: bool) -> Iterator[None]:
+        """Isolate random numbers where some may be drawn; to intercept each operation takes a fifth
+        of a tiny model's time."""
+        check = self.random_number_check
         if (
             is_sampling
-            or not self.random_numbers.are_none
+            or check.needs_isolation
             or self.device.type not in ("cpu", "cuda")
             or getattr(_CONTEXT, "mode", None) is not None
-            or _has_code_of_owner(self._modules)
+            or _has_custom_code(self._modules)
         ):
             with isolated_random_numbers(self.module, self.base):
                 yield
@@ -348,23 +349,23 @@ class MeasurableModel(ModelDescription):
         try:
             yield
         finally:
-            is_drawn = not all(map(torch.equal, states, _random_states(self.device)))
-            if is_drawn and self.random_numbers.are_none:
-                self.random_numbers.are_none = False
+            has_drawn = not all(map(torch.equal, states, _random_states(self.device)))
+            if has_drawn and not check.needs_isolation:
+                check.needs_isolation = True
                 warnings.warn(
-                    f"{self.name} drew random numbers, and none when it was loaded (or another thread drew some): "
-                    "what was just computed may differ from run to run. Compute it again",
+                    f"{self.name} drew random numbers, and none when it was loaded (or another thread drew some). "
+                    "The last result may differ from run to run: compute it again",
                     stacklevel=4,
                 )
 
     @contextmanager
-    def note_random_numbers(self) -> Iterator[None]:
-        """Remember whether the module draws random numbers in this block."""
+    def check_random_numbers(self) -> Iterator[None]:
+        """Record whether the module draws random numbers in this block."""
         states = _random_states(self.device)
         with isolated_random_numbers() as mode:
             yield
-        is_untouched = all(map(torch.equal, states, _random_states(self.device)))
-        self.random_numbers.are_none = is_untouched and not mode.has_drawn
+        has_drawn = not all(map(torch.equal, states, _random_states(self.device)))
+        self.random_number_check.needs_isolation = has_drawn or mode.has_drawn
 
     def rebind(self) -> None:
         """Find the modules again that were exchanged inside layers since the model was loaded.
@@ -393,7 +394,7 @@ class MeasurableModel(ModelDescription):
                 self.stacks[name] = replace(
                     bound_stack, unknown_sum_reason=stack.unknown_sum_reason
                 )
-        self._modules, self.random_numbers.are_none = modules, False
+        self._modules, self.random_number_check.needs_isolation = modules, True
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -415,8 +416,8 @@ class MeasurableModel(ModelDescription):
             self.weight_products = self.activation_cache = None
 
 
-def _has_code_of_owner(modules: Iterable[nn.Module]) -> bool:
-    """Whether modules run hooks, or a `forward` of their own, that do not come with transformers."""
+def _has_custom_code(modules: Iterable[nn.Module]) -> bool:
+    """Whether modules have hooks that are not from transformers, or a replaced `forward`."""
     return any(
         "forward" in vars(module)
         or any(

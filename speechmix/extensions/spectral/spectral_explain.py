@@ -97,7 +97,7 @@ def spectral_gradients(
 def _differentiate(decision: Decision, name: str, features: Tensor) -> tuple[Tensor, float]:
     """Return the gradient by the features [1, ...] of a run, and its decision."""
     model, features = decision.model, features.detach().requires_grad_(True)
-    is_sampling = decision.objective.is_given
+    is_sampling = decision.objective.is_custom
     with model.in_use(model.state_dtype, is_sampling=is_sampling), torch.enable_grad():
         inputs = {**decision.inputs, name: features}
         value = decision.compute_margins(model.run_with_head(inputs))

@@ -87,8 +87,8 @@ class Objective:
     details: JsonObject = field(default_factory=dict)
 
     @property
-    def is_given(self) -> bool:
-        """Whether the function is the caller's, and so may draw random numbers."""
+    def is_custom(self) -> bool:
+        """Whether the function is user-supplied, and so may draw random numbers."""
         return self.details.get("kind") == "given"
 
     def __call__(self, output: ModelOutput) -> Tensor:

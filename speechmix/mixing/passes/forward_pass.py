@@ -337,10 +337,10 @@ def compute_maps(
     ]
 
 
-def may_draw(request: MixRequest) -> bool:
-    """Whether a measure or an objective is not the package's own, and so may draw random numbers."""
-    is_given = getattr(request.objective, "is_given", callable(request.objective))
-    return is_given or not all(find_measure(name).is_builtin for name in request.measures)
+def has_custom_code(request: MixRequest) -> bool:
+    """Whether a measure or an objective is user-supplied, and so may draw random numbers."""
+    is_custom = getattr(request.objective, "is_custom", callable(request.objective))
+    return is_custom or not all(find_measure(name).is_builtin for name in request.measures)
 
 
 def run_forward(
@@ -365,7 +365,7 @@ def run_forward(
     inputs = pad_batch(model, item_inputs)
     with (
         # From here on the stacks are bound to the modules as they are now.
-        inference_context(model, dtype, is_sampling=may_draw(request)),
+        inference_context(model, dtype, is_sampling=has_custom_code(request)),
         Capture(
             [model.stacks[stack] for stack in stacks],
             on_block,
@@ -513,7 +513,7 @@ def compute_gradient_maps(
         measure for measure in map(find_measure, request.measures) if measure.scope == "model"
     ]
     labelled_scores: list[dict[tuple[str, str], tuple[Tensor, MapLabels]]] = []
-    with inference_context(model, dtype, is_sampling=may_draw(request)):
+    with inference_context(model, dtype, is_sampling=has_custom_code(request)):
         inputs = inputs_to_device(view.prepared.inputs, model.device, dtype)
         if any(measure.objective for measure in measures):
             resolved_objectives = [

@@ -359,14 +359,12 @@ class View(ABC):
         """Rows of the target word, and of the position that predicts the deciding token: it may lie
         before the target."""
         role = getattr(self.item, "unit_roles", {}).get("target")
-        if (
-            requested_rows != "target"
-            or self.item is None
-            or (role is None and self.item.target is None)
-        ):
+        if requested_rows != "target":
+            raise InputError(f"targets should be indices or 'target', found {requested_rows!r}")
+        if self.item is None or (role is None and self.item.target is None):
             raise InputError(
-                f"targets={requested_rows!r}: expected indices, or 'target' with a clip that has a target "
-                "word"
+                "targets='target' (--target-rows-only) needs a target word, and the clip has none: name one "
+                "(target=, --target), or leave this option out"
             )
         tokens = self.prepared.tokens
         deciding_row = tokens.deciding_row if tokens is not None else None

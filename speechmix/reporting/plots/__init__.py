@@ -54,16 +54,27 @@ from typing import TYPE_CHECKING
 from ...extension import exported_names, extensions, find_export, warn_of_core_names
 
 if TYPE_CHECKING:
-    from .clip_overview import clip_figure
-    from .cue_curves import cue_figure, layer_curves
-    from .cue_heat_maps import cue_difference_map, cue_heat_map, measure_heat_map
-    from .cue_tables import published_contributions, published_probing
-    from .decision_maps import decision_heat_map, decision_map
-    from .distributions import clip_distribution, distribution_figure
-    from .head_grids import head_grid
-    from .map_figures import difference_map, heat_map, layer_grid, sound_and_map, timed_map
-    from .route_figures import routes_figure
-    from .token_colours import coloured_tokens, compare_tokens
+    from .clip_overview import clip_figure as clip_figure
+    from .cue_curves import cue_figure as cue_figure
+    from .cue_curves import layer_curves as layer_curves
+    from .cue_heat_maps import cue_difference_map as cue_difference_map
+    from .cue_heat_maps import cue_heat_map as cue_heat_map
+    from .cue_heat_maps import measure_heat_map as measure_heat_map
+    from .cue_tables import published_contributions as published_contributions
+    from .cue_tables import published_probing as published_probing
+    from .decision_maps import decision_heat_map as decision_heat_map
+    from .decision_maps import decision_map as decision_map
+    from .distributions import clip_distribution as clip_distribution
+    from .distributions import distribution_figure as distribution_figure
+    from .head_grids import head_grid as head_grid
+    from .map_figures import difference_map as difference_map
+    from .map_figures import heat_map as heat_map
+    from .map_figures import layer_grid as layer_grid
+    from .map_figures import sound_and_map as sound_and_map
+    from .map_figures import timed_map as timed_map
+    from .route_figures import routes_figure as routes_figure
+    from .token_colours import coloured_tokens as coloured_tokens
+    from .token_colours import compare_tokens as compare_tokens
 
 # Imported when first used: matplotlib takes half a second.
 _FIGURES = {
@@ -78,29 +89,7 @@ _FIGURES = {
     "route_figures": ("routes_figure",),
     "token_colours": ("coloured_tokens", "compare_tokens"),
 }
-__all__ = [
-    "clip_distribution",
-    "clip_figure",
-    "coloured_tokens",
-    "compare_tokens",
-    "cue_difference_map",
-    "cue_figure",
-    "cue_heat_map",
-    "decision_heat_map",
-    "decision_map",
-    "difference_map",
-    "distribution_figure",
-    "head_grid",
-    "heat_map",
-    "layer_curves",
-    "layer_grid",
-    "measure_heat_map",
-    "published_contributions",
-    "published_probing",
-    "routes_figure",
-    "sound_and_map",
-    "timed_map",
-]
+__all__ = [name for names in _FIGURES.values() for name in names]
 warn_of_core_names(extensions(), "figures", __all__)
 __all__ += exported_names("figures")
 

@@ -64,13 +64,13 @@ class ShownFigure(Figure):
 
 _PNG_DPI = 120
 # The fastest level takes a third of the time, for a tenth more bytes.
-PNG_OPTIONS: dict[str, Any] = {"format": "png", "pil_kwargs": {"compress_level": 1}}
+_PNG_OPTIONS: dict[str, Any] = {"format": "png", "pil_kwargs": {"compress_level": 1}}
 
 
 def png_bytes(figure: Figure) -> bytes:
     """Return the figure as the bytes of a PNG file."""
     buffer = BytesIO()
-    figure.savefig(buffer, dpi=_PNG_DPI, **PNG_OPTIONS)
+    figure.savefig(buffer, dpi=_PNG_DPI, **_PNG_OPTIONS)
     return buffer.getvalue()
 
 
@@ -96,7 +96,7 @@ def write_figure(figure: Figure, path: Path, **options: Any) -> None:
     metadata = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(file_format, {})
     options = {"format": file_format, "metadata": metadata, **options}
     with whole_file(path) as part_path:
-        figure.savefig(part_path, **options | (PNG_OPTIONS if file_format == "png" else {}))
+        figure.savefig(part_path, **options | (_PNG_OPTIONS if file_format == "png" else {}))
 
 
 def new_figure(width: float, height: float) -> ShownFigure:
