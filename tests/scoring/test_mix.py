@@ -157,7 +157,7 @@ class TestOptions:
             ({"targets": [-1]}, r"targets=\[-1\].*0 to 2"),
             ({"targets": []}, r"targets=\[\]"),
             ({"targets": "cue"}, "targets='cue'.*indices, or 'target'"),
-            ({"targets": "target"}, "clip that has a target word"),
+            ({"targets": "target"}, "needs a target word, and the clip has none"),
             ({"spans": []}, "spans is empty.*None for every frame"),
             ({"spans": [(5, 5)]}, r"half-open \[start, stop\)"),
             ({"spans": [(0, 4), (9, 3)]}, r"span 1 should be half-open"),
@@ -507,7 +507,7 @@ class TestClipRefused:
 
     def test_target_rows_without_a_target(self, encoder):
         clip = clip_of(cue=None, target=None)
-        with pytest.raises(InputError, match="clip that has a target word"):
+        with pytest.raises(InputError, match="needs a target word, and the clip has none"):
             speechmix.mix(encoder, clip, targets="target")
 
     def test_model_without_a_feature_extractor(self):

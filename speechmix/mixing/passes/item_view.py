@@ -360,7 +360,7 @@ class View(ABC):
         before the target."""
         role = getattr(self.item, "unit_roles", {}).get("target")
         if requested_rows != "target":
-            raise InputError(f"targets should be indices or 'target', found {requested_rows!r}")
+            raise InputError(f"targets={requested_rows!r}: expected indices, or 'target'")
         if self.item is None or (role is None and self.item.target is None):
             raise InputError(
                 "targets='target' (--target-rows-only) needs a target word, and the clip has none: name one "
