@@ -115,6 +115,7 @@ def simulated_contributions(
         layer=layer,
         depth=layer / max(layers - 1, 1),
         contribution=share.clip(0, 1),
+        mixing_strength=(0.4 + rng.normal(0, 0.05, len(rows))).clip(0, 1),
         share_of_length=0.2,
         length_matched=0.15,
         after_target=(0.2 + rng.normal(0, 0.05, len(rows))).clip(0, 1),

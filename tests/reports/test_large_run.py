@@ -7,8 +7,9 @@ import dataclasses
 import pandas as pd
 import pytest
 
+from benchmarks import large_run
 from speechmix.errors import InputError
-from speechmix.reporting.pages import result_sections, run_page, study_clips
+from speechmix.reporting.pages import result_sections, run_page, study_clips, study_tables
 from speechmix.reporting.pages.study_results import Study
 from speechmix.reporting.plots import distributions
 from speechmix.runs.results.open_run import open_run
@@ -45,6 +46,21 @@ def test_numbers_are_those_of_texts(folder):
     for side, values in study.clip_values.items():
         pd.testing.assert_frame_equal(values, texts.clip_values[side], check_exact=True)
     assert study.ranked_clips == texts.ranked_clips
+
+
+def test_whole_stacks_alone_are_those_beside_their_layers(folder):
+    table = Study.open(folder).table
+    shuffled = table["contribution"].sample(frac=1, random_state=0).to_numpy()
+    for rows in (table, table[table["layer"] > 0], table.assign(contribution=shuffled)):
+        together = study_tables.stack_rows(study_tables.contribution_cells(rows))
+        pd.testing.assert_frame_equal(study_tables.stack_cells(rows), together, check_exact=True)
+
+
+def test_the_run_of_the_benchmark_can_be_opened(tmp_path):
+    study = Study.open(large_run.simulated_run(tmp_path / "run", 8, layers=2, twins=2))
+    assert {step: getattr(study, step) is None for step in large_run.STEPS} == {
+        step: step == "control" for step in large_run.STEPS
+    }
 
 
 @pytest.mark.long

@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-_MAX_GROUP_NUMBER = 2**62  # number of a row
 # places for a number of each row: up to so many, numbers are places in an array, beyond they are
 # looked up
 _MAX_SPARSITY = 2
 _MAX_SMALL_COUNT = 2**16
+_MAX_PLACES = 16  # places for a number of each row while they are numbered anew
 
 # A row as `DataFrame.to_dict("records")` gives it; each column has a type of its own.
 TableRow = Mapping[Hashable, Any]
@@ -38,16 +39,38 @@ def grouped_means(
 
     Groups come in the order of their first rows, or with `sort` in that of their keys.
     """
-    group_numbers, count = _number_groups([table[name] for name in keys])
-    values = table[value].to_numpy(dtype=float, na_value=np.nan)
-    first_rows = _first_row_indices(group_numbers, count)
-    values = (
-        values.copy()
-        if len(first_rows) == len(values)
-        else _group_means(values, group_numbers, count)[group_numbers[first_rows]]
-    )
-    means = pd.DataFrame({**_select_columns(table, keys, first_rows), value: values}, copy=False)
+    groups = RowGroups.by_keys(table, keys)
+    values = groups.average(table[value].to_numpy(dtype=float, na_value=np.nan))
+    means = pd.DataFrame({**groups.columns(table, keys), value: values}, copy=False)
     return means.sort_values(list(keys), ignore_index=True) if sort else means
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """Rows of a table that share their keys; groups come in the order of their first rows."""
+
+    numbers: np.ndarray  # [rows], -1 for one that lacks a key
+    count: int  # of possible numbers
+    first_rows: np.ndarray  # [groups]
+
+    @classmethod
+    def by_keys(cls, table: pd.DataFrame, keys: Sequence[str]) -> RowGroups:
+        """Group the rows of a table."""
+        numbers, count = _number_groups([table[name] for name in keys])
+        return cls(numbers, count, _first_row_indices(numbers, count))
+
+    def average(self, values: np.ndarray) -> np.ndarray:
+        """Average the values [rows] of each group [groups], without NaN; NaN for a group of
+        these."""
+        if len(self.first_rows) == len(values):
+            return values.copy()
+        by_number = _group_means(values, self.numbers, self.count)
+        means: np.ndarray = by_number[self.numbers[self.first_rows]]
+        return means
+
+    def columns(self, table: pd.DataFrame, names: Sequence[Hashable]) -> dict[Hashable, object]:
+        """Return columns of the table in the first row of each group."""
+        return _select_columns(table, names, self.first_rows)
 
 
 def distinct_keys(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
@@ -58,8 +81,7 @@ def distinct_keys(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     >>> distinct_keys(pd.DataFrame({"clip": ["b", "a", "b"], "layer": [0, 0, 0]}), ["clip", "layer"]).to_dict("list")
     {'clip': ['b', 'a'], 'layer': [0, 0]}
     """
-    first_rows = _first_row_indices(*_number_groups([table[name] for name in keys]))
-    return pd.DataFrame(_select_columns(table, keys, first_rows), copy=False)
+    return pd.DataFrame(RowGroups.by_keys(table, keys).columns(table, keys), copy=False)
 
 
 def select_cells(
@@ -99,11 +121,8 @@ def _number_groups(columns: Sequence[pd.Series]) -> tuple[np.ndarray, int]:
     ):
         if code_count < 2 and (codes == 0).all():
             continue
-        if (
-            max_count >= count
-            and (code_count == 0 or count * code_count > max_count)
-            and _is_determined(codes, group_numbers, count)
-        ):
+        is_small = code_count and count * code_count <= max_count
+        if not is_small and _is_determined(codes, group_numbers, count):
             continue
         if code_count == 0:
             codes, labels = pd.factorize(column)
@@ -111,18 +130,27 @@ def _number_groups(columns: Sequence[pd.Series]) -> tuple[np.ndarray, int]:
         is_missing_code = codes < 0
         if is_missing_code.any():
             codes, is_missing = np.where(is_missing_code, 0, codes), is_missing | is_missing_code
-        if count * code_count > _MAX_GROUP_NUMBER:
-            group_numbers, distinct_numbers = pd.factorize(group_numbers)
-            count = len(distinct_numbers)
         group_numbers *= max(code_count, 1)
         group_numbers += codes
         count *= max(code_count, 1)
-    if count > max_count:
-        group_numbers, distinct_numbers = pd.factorize(group_numbers)
-        count = len(distinct_numbers)
+        if count > max_count:
+            group_numbers, count = _renumber(group_numbers, count)
     if is_missing.any():
         group_numbers[is_missing] = -1
     return group_numbers, count
+
+
+def _renumber(group_numbers: np.ndarray, count: int) -> tuple[np.ndarray, int]:
+    """Number the groups that are there one after the other."""
+    if count > _MAX_PLACES * len(group_numbers):
+        renumbered, distinct_numbers = pd.factorize(group_numbers)
+        return renumbered, len(distinct_numbers)
+    is_present = np.zeros(count, dtype=bool)
+    is_present[group_numbers] = True
+    distinct_numbers = np.flatnonzero(is_present)
+    new_numbers = np.empty(count, dtype=np.int32)
+    new_numbers[distinct_numbers] = np.arange(len(distinct_numbers), dtype=np.int32)
+    return new_numbers[group_numbers].astype(np.int64), len(distinct_numbers)
 
 
 def _encode_column(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
@@ -133,17 +161,13 @@ def _encode_column(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
     """
     if isinstance(column.dtype, pd.CategoricalDtype):
         return column, column.cat.codes.to_numpy(), len(column.cat.categories)
-    if isinstance(column.dtype, np.dtype):
-        values = column.to_numpy()
-        if values.dtype.kind == "f":
-            return column, values, 0
-        if (
-            values.dtype.kind in "iu"
-            and len(values)
-            and values.min() >= 0
-            and values.max() < _MAX_SMALL_COUNT
-        ):
-            return column, values, int(values.max()) + 1
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind == "f":
+        return column, column.to_numpy(), 0
+    if pd.api.types.is_integer_dtype(column.dtype) and column.notna().any():
+        lowest, highest = int(column.min()), int(column.max())
+        if highest - lowest < _MAX_SMALL_COUNT:
+            codes = (column - lowest).to_numpy(dtype=np.int64, na_value=-1)
+            return column, codes, highest - lowest + 1
     codes, labels = pd.factorize(column)
     return column, codes, len(labels)
 
@@ -174,7 +198,9 @@ def _group_means(values: np.ndarray, group_numbers: np.ndarray, count: int) -> n
     than unsorted ones, so that the last bit would depend on how groups are numbered.
     """
     is_counted = (group_numbers >= 0) & ~np.isnan(values)
-    numbers, counted = group_numbers[is_counted], values[is_counted]
+    numbers, counted = group_numbers, values
+    if not is_counted.all():
+        numbers, counted = group_numbers[is_counted], values[is_counted]
     sizes = np.bincount(numbers, minlength=count)
     with np.errstate(invalid="ignore"):
         means = np.bincount(numbers, weights=counted, minlength=count) / sizes

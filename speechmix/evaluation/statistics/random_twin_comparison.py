@@ -43,7 +43,7 @@ import pandas as pd
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from .claim_rule import DEFAULT_TWINS, FEWEST_CLAIM_GROUPS, FEWEST_TWINS
-from .grouped_means import grouped_means, iterate_matrices, select_cells
+from .grouped_means import RowGroups, grouped_means, iterate_matrices, select_cells
 from .intervals import LEVEL, one_more_twin_intervals, twin_bands
 
 WHOLE_STACK = -1  # in the column layer
@@ -287,20 +287,24 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
     values = [name for name in ("contribution", STRENGTH, *BASELINES) if name in table]
     keys = [str(name) for name in table if name not in (*values, "layer", "depth")]
     columns: dict[str, object] = {name: table[name].array for name in keys}
-    columns |= {name: table[name].to_numpy(dtype=float, na_value=np.nan) for name in values}
     if "seed" in columns:
         columns["seed"] = table["seed"].astype("Int64").fillna(_TRAINED_DRAW).array
-    rows = pd.DataFrame(columns, copy=False)
-    strength = rows[STRENGTH].to_numpy() if STRENGTH in rows else np.ones(len(rows))
+    rows = pd.DataFrame(columns, index=table.index, copy=False)
+    groups = RowGroups.by_keys(rows, keys)
+    strength = (
+        table[STRENGTH].to_numpy(dtype=float, na_value=np.nan)
+        if STRENGTH in table
+        else np.ones(len(table))
+    )
     strength = np.where(strength >= STRENGTH_FLOOR, strength, 0.0)
-    result = grouped_means(rows, keys, "contribution")
+    total_of_all_layers = groups.average(strength)
+    result = pd.DataFrame(groups.columns(rows, keys), copy=False)
     for name in values:
-        rows["weight"] = np.where(np.isfinite(rows[name]), strength, np.nan)
-        rows["weighted"] = rows["weight"] * rows[name]
-        total, weighted, unweighted = (
-            grouped_means(rows, keys, column)[column].to_numpy()
-            for column in ("weight", "weighted", name)
-        )
+        numbers = table[name].to_numpy(dtype=float, na_value=np.nan)
+        is_known = np.isfinite(numbers)
+        weights = strength if is_known.all() else np.where(is_known, strength, np.nan)
+        total = total_of_all_layers if weights is strength else groups.average(weights)
+        weighted, unweighted = groups.average(weights * numbers), groups.average(numbers)
         result[name] = np.where(total > 0, weighted / np.where(total > 0, total, 1), unweighted)
     if "seed" in result:
         result["seed"] = result["seed"].mask(result["seed"] == _TRAINED_DRAW)

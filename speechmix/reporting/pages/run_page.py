@@ -573,7 +573,7 @@ def _count_notes(content: PageContent) -> list[str]:
         f"{format_count(len(run.skipped), 'item')} skipped."
     )
     doubts = clips.doubts.fillna("").astype(str) if "doubts" in clips else pd.Series(dtype=str)
-    own_doubts = doubts.map(without_calibration_note)
+    own_doubts = doubts.map({text: without_calibration_note(text) for text in doubts.unique()})
     if count := int((doubts != own_doubts).sum()):
         text += f" Scores of word times are not calibrated on the language of {format_count(count, 'clip')}."
     if doubtful_count := int((own_doubts != "").sum()):

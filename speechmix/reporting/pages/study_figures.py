@@ -252,22 +252,20 @@ def _figure_functions(table: pd.DataFrame) -> dict[tuple[str, str], DrawFunction
 
 def _side_figures(side_table: pd.DataFrame) -> dict[str, DrawFunction]:
     axis = "depth" if _max_depth_count(side_table) > 1 else "layer"
-    drawings = _all_clip_figures(side_table, axis)
-    measure = leading_measure(side_table["measure"].unique())
-    for name in PARTS:
-        labelled = side_table[name].ne("") if name in side_table else pd.Series(dtype=bool)
-        if labelled.any() and 1 < side_table[name][labelled].nunique() <= _MAX_PARTS:
-            rows = select_cue_rows(
-                select_cells(side_table, list(side_table), labelled), measures=[measure]
-            )
+    cue_rows = select_cue_rows(side_table)
+    drawings = _all_clip_figures(cue_rows, axis)
+    has_measure = cue_rows["measure"] == leading_measure(side_table["measure"].unique())
+    for name in [name for name in PARTS if name in cue_rows]:
+        is_drawn = has_measure & cue_rows[name].ne("")
+        if is_drawn.any() and 1 < cue_rows[name][is_drawn].nunique() <= _MAX_PARTS:
+            rows = select_cells(cue_rows, list(cue_rows), is_drawn)
             stacks, values = ordered_values(rows, "stack"), ordered_values(rows, name)
             curves = cue_curves(rows, stacks=stacks, values=values, rows=name)
             drawings[f"by_{name}"] = partial(draw_cue_figure, curves, x=axis)
     return drawings
 
 
-def _all_clip_figures(side_table: pd.DataFrame, axis: str) -> dict[str, DrawFunction]:
-    rows = select_cue_rows(side_table)
+def _all_clip_figures(rows: pd.DataFrame, axis: str) -> dict[str, DrawFunction]:
     means = clip_group_means(rows)
     curves = cue_curves(
         rows,
@@ -279,7 +277,7 @@ def _all_clip_figures(side_table: pd.DataFrame, axis: str) -> dict[str, DrawFunc
         "cue_contribution": partial(draw_cue_figure, curves, x=axis),
         "cue_heat_map": partial(draw_cell_panels, compute_mean_cells(rows, means)),
     }
-    if {"trained", "random"} <= set(side_table["init"].unique()):
+    if {"trained", "random"} <= set(rows["init"].unique()):
         drawings["cue_difference"] = partial(
             draw_cell_panels, compute_difference_cells(rows, means)
         )

@@ -28,6 +28,7 @@ from .study_tables import (
     contribution_cells,
     layer_rows,
     main_rows,
+    stack_cells,
     stack_rows,
     study_table,
 )
@@ -147,9 +148,7 @@ class Study:
         """The headline of the control's clips alone, about whose nouns the cue decides nothing;
         None without such clips."""
         control = self.table[self.table.control == "yes"] if len(self.table) else self.table
-        return (
-            stack_rows(contribution_cells(control.assign(control="no"))) if len(control) else None
-        )
+        return stack_cells(control.assign(control="no")) if len(control) else None
 
     @cached_property
     def ablation(self) -> pd.DataFrame:
@@ -180,7 +179,7 @@ class Study:
             return None
         control_table = select_cells(self.table, list(self.table), self.table[AFTER_TARGET].notna())
         control_table["contribution"] = control_table[AFTER_TARGET]
-        return stack_rows(contribution_cells(control_table))
+        return stack_cells(control_table)
 
     @cached_property
     def main_rows(self) -> dict[str, TableRow]:
@@ -196,15 +195,12 @@ class Study:
     @cached_property
     def ranked_clips(self) -> dict[str, list[str]]:
         """Clips but the control's, from least to most difference in the main row of each side."""
-        ranked_clips = {}
-        is_control = self.table["control"] == "yes" if len(self.table) else pd.Series(dtype=bool)
-        studied_rows = (
-            select_cells(self.table, list(self.table), ~is_control)
-            if is_control.any()
-            else self.table
-        )
-        for side, row in self.main_rows.items():
-            values = clip_values(studied_rows, row) if is_control.any() else self.clip_values[side]
+        ranked_clips: dict[str, list[str]] = {}
+        if not self.clip_values:
+            return ranked_clips
+        control_clips = self.table["clip"][self.table["control"] == "yes"].unique()
+        for side, clip_table in self.clip_values.items():
+            values = clip_table[~clip_table.index.isin(control_clips)]
             differences = (
                 values["difference"]
                 .fillna(values["trained"])

@@ -6,8 +6,6 @@ stacks, weighted by mixing strength, and layers. Numbers are in percent.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 import numpy as np
 import pandas as pd
 
@@ -96,15 +94,24 @@ def contribution_cells(table: pd.DataFrame) -> pd.DataFrame:
     """
     percent = percent_table(table)
     if percent.empty:
+        return _compare_models(percent)
+    stacks = whole_stack(percent)
+    return _compare_models(pd.concat([percent, stacks[list(percent)]], ignore_index=True))
+
+
+def stack_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """Compare trained and untrained models in whole stacks alone: the `stack_rows` of
+    `contribution_cells`."""
+    percent = percent_table(table)
+    return stack_rows(_compare_models(percent if percent.empty else whole_stack(percent)))
+
+
+def _compare_models(rows: pd.DataFrame) -> pd.DataFrame:
+    if rows.empty:
         return pd.DataFrame(
             columns=[*KEYS, "layer", "trained", "random", "difference", "claim", "groups", "twins"]
         )
-    stacks = whole_stack(percent)
-    layers_and_stacks = pd.concat(
-        [cell_table.astype(_object_types(cell_table)) for cell_table in (percent, stacks)],
-        ignore_index=True,
-    )
-    return _sort_cells(compare_with_twins(layers_and_stacks, by=[*KEYS, "layer"], group="group"))
+    return _sort_cells(compare_with_twins(rows, by=[*KEYS, "layer"], group="group"))
 
 
 def _sort_cells(cells: pd.DataFrame) -> pd.DataFrame:
@@ -120,10 +127,6 @@ def _sort_cells(cells: pd.DataFrame) -> pd.DataFrame:
     )
     columns = ["side", "model", "stack", "measure", "layer"]
     return cells.loc[ranks.sort_values(columns, kind="stable").index].reset_index(drop=True)
-
-
-def _object_types(table: pd.DataFrame) -> dict[Hashable, type]:
-    return {name: object for name in table if isinstance(table[name].dtype, pd.CategoricalDtype)}
 
 
 def layer_rows(cells: pd.DataFrame) -> pd.DataFrame:

@@ -27,6 +27,7 @@ from .figure_style import LINE_COLORS
 
 _MAX_SINGLE_UNITS = 10
 _STRENGTH_COLUMN = "mixing_strength"  # column of a run's table of contributions
+_STRENGTH_KEYS = ("model", "init", "stack", "measure", "layer", "depth", "unit", "clip")
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,9 @@ def layer_strengths(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """
     if _STRENGTH_COLUMN not in rows or rows[_STRENGTH_COLUMN].isna().all():
         return {}
-    known_rows = select_cells(
-        rows, list(rows), rows[_STRENGTH_COLUMN].notna() & (rows["init"] == "trained")
-    )
+    is_known = rows[_STRENGTH_COLUMN].notna() & (rows["init"] == "trained")
+    columns = [name for name in (*_STRENGTH_KEYS, _STRENGTH_COLUMN) if name in rows]
+    known_rows = select_cells(rows, columns, is_known)
     if known_rows.empty:
         return {}
     means = clip_group_means(known_rows, value=_STRENGTH_COLUMN, scale=1)
