@@ -39,14 +39,14 @@ def grouped_means(
 
     Groups come in the order of their first rows, or with `sort` in that of their keys.
     """
-    groups = RowGroups.by_keys(table, keys)
+    groups = KeyGroups.by_keys(table, keys)
     values = groups.average(table[value].to_numpy(dtype=float, na_value=np.nan))
     means = pd.DataFrame({**groups.columns(table, keys), value: values}, copy=False)
     return means.sort_values(list(keys), ignore_index=True) if sort else means
 
 
 @dataclass(frozen=True)
-class RowGroups:
+class KeyGroups:
     """Rows of a table that share their keys; groups come in the order of their first rows."""
 
     numbers: np.ndarray  # [rows], -1 for one that lacks a key
@@ -54,7 +54,7 @@ class RowGroups:
     first_rows: np.ndarray  # [groups]
 
     @classmethod
-    def by_keys(cls, table: pd.DataFrame, keys: Sequence[str]) -> RowGroups:
+    def by_keys(cls, table: pd.DataFrame, keys: Sequence[str]) -> KeyGroups:
         """Group the rows of a table."""
         numbers, count = _number_groups([table[name] for name in keys])
         return cls(numbers, count, _first_row_indices(numbers, count))
@@ -81,7 +81,7 @@ def distinct_keys(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     >>> distinct_keys(pd.DataFrame({"clip": ["b", "a", "b"], "layer": [0, 0, 0]}), ["clip", "layer"]).to_dict("list")
     {'clip': ['b', 'a'], 'layer': [0, 0]}
     """
-    return pd.DataFrame(RowGroups.by_keys(table, keys).columns(table, keys), copy=False)
+    return pd.DataFrame(KeyGroups.by_keys(table, keys).columns(table, keys), copy=False)
 
 
 def select_cells(

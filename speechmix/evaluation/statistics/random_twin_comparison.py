@@ -43,7 +43,7 @@ import pandas as pd
 from ...mixing.maps.measure_registry import leading_measure
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from .claim_rule import DEFAULT_TWINS, FEWEST_CLAIM_GROUPS, FEWEST_TWINS
-from .grouped_means import RowGroups, grouped_means, iterate_matrices, select_cells
+from .grouped_means import KeyGroups, grouped_means, iterate_matrices, select_cells
 from .intervals import LEVEL, one_more_twin_intervals, twin_bands
 
 WHOLE_STACK = -1  # in the column layer
@@ -290,7 +290,7 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
     if "seed" in columns:
         columns["seed"] = table["seed"].astype("Int64").fillna(_TRAINED_DRAW).array
     rows = pd.DataFrame(columns, index=table.index, copy=False)
-    groups = RowGroups.by_keys(rows, keys)
+    groups = KeyGroups.by_keys(rows, keys)
     strength = (
         table[STRENGTH].to_numpy(dtype=float, na_value=np.nan)
         if STRENGTH in table
