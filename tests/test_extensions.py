@@ -177,65 +177,13 @@ def test_a_command_of_the_core_is_left_out(outside, monkeypatch, tmp_path):
         command_line.create_parser()
 
 
-def test_an_extension_of_the_docs_is_installed_and_used(tmp_path):
-    text = PAGE.read_text(encoding="utf-8")
-    declaration, module = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    project = re.search(r"^```toml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[1]
-    assert len(module.splitlines()) <= 60
-    folder, site = tmp_path / "project", tmp_path / "site"
-    package = folder / "speechmix_loudness"
-    package.mkdir(parents=True)
-    (folder / "pyproject.toml").write_text(project)
-    (package / "__init__.py").write_text(declaration)
-    (package / "loudness.py").write_text(module)
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", str(site)]
-    pip = [sys.executable, "-m", "pip", "install", *options, str(folder)]
-    subprocess.run(pip, check=True)
-    code = """
-import speechmix
-from matplotlib.figure import Figure
-from speechmix.files.parquet_files import read_parquet
-from speechmix.inputs import bundled
-from speechmix.interfaces.cli import main
-from speechmix.reporting.pages.run_page import report
-from speechmix.runs.score_clips import score_clips
-
-model, clips = speechmix.load(bundled.models()["tiny-french-ctc"]), bundled.clips()[:2]
-score_clips(model, clips, "run", figures=0, kinds=["loudness"], progress=False)
-table = read_parquet("run/loudness.parquet")
-assert len(table) == 4 and -60 < table.db.min() < 0, table
-assert speechmix.plots.loudness_panel(table, Figure().subplots()).get_xlabel()
-assert "The 4 words have a mean loudness of" in report("run").read_text()
-assert len(speechmix.word_loudness(clips[0])) == 2
-assert main(["loudness", "run"]) == 0
-"""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)])}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"left_00_sg +maison +-\d+\.\d dB", done.stdout)
-
-
-def test_a_measure_of_an_extension_is_found_and_its_broken_command_stops_no_other(tmp_path):
-    package, metadata = tmp_path / "rank_ext", tmp_path / "rank_ext-1.0.dist-info"
-    package.mkdir()
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: rank-ext\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(
-        "[speechmix.extensions]\nrank = rank_ext:EXTENSION\n"
-    )
-    (package / "__init__.py").write_text(
-        """from speechmix.extension import Extension
+RANK_EXTENSION = """from speechmix.extension import Extension
 EXTENSION = Extension(
     package=__name__, summary="Ranks.", measures=("rank",),
     commands={"rank": ("broken", "further commands", 1000)},
 )
 """
-    )
-    (package / "broken.py").write_text("import nothing_of_this_name\n")
-    (package / "rank.py").write_text(
-        """import speechmix
+RANK_MEASURE = """import speechmix
 
 @speechmix.register_measure(
     "attention_rank", description="x", citation="this test", residual="out", no_heads="x"
@@ -245,23 +193,78 @@ def attention_rank(block, units):
     rows = lengths[None].expand(len(units.rows), -1)
     return units.pool_targets(units.pool_sources(rows))
 """
-    )
-    code = """
+USE_OF_BOTH = """
 import speechmix
+from matplotlib.figure import Figure
+from speechmix.files.parquet_files import read_parquet
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli import main
+from speechmix.reporting.pages.run_page import report
+from speechmix.runs.score_clips import score_clips
 
-model, clip = speechmix.load(bundled.models()["tiny-french-ctc"]), bundled.clips()[0]
-print(list(speechmix.mix(model, clip, measures="attention_rank")))
+model = speechmix.load(bundled.models()["tiny-french-ctc"])
+# Without cues, whose figures take most of a page's time.
+clips = [clip.replace(cue=None, target=None, foil=None) for clip in bundled.clips()[:2]]
+score_clips(model, clips, "run", figures=0, kinds=["loudness"], progress=False)
+table = read_parquet("run/loudness.parquet")
+assert len(table) == 4 and -60 < table.db.min() < 0, table
+assert speechmix.plots.loudness_panel(table, Figure().subplots()).get_xlabel()
+assert "The 4 words have a mean loudness of" in report("run").read_text()
+assert len(speechmix.word_loudness(clips[0])) == 2
+assert main(["loudness", "run"]) == 0
+print(list(speechmix.mix(model, clips[0], measures="attention_rank")))
 assert main(["check", "--model", "bundled:tiny-french-ctc"]) == 0
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory):
+    """What one process said that used the extension of the docs, installed, and another one, whose
+    command is broken."""
+    folder = tmp_path_factory.mktemp("extensions")
+    text = PAGE.read_text(encoding="utf-8")
+    declaration, module = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    project = re.search(r"^```toml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[1]
+    assert len(module.splitlines()) <= 60
+    source, site = folder / "project", folder / "site"
+    package = source / "speechmix_loudness"
+    package.mkdir(parents=True)
+    (source / "pyproject.toml").write_text(project)
+    (package / "__init__.py").write_text(declaration)
+    (package / "loudness.py").write_text(module)
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", str(site)]
+    pip = [sys.executable, "-m", "pip", "install", *options, str(source)]
+    subprocess.run(pip, check=True)
+    other = folder / "other"
+    package, metadata = other / "rank_ext", other / "rank_ext-1.0.dist-info"
+    package.mkdir(parents=True)
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: rank-ext\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[speechmix.extensions]\nrank = rank_ext:EXTENSION\n"
+    )
+    (package / "__init__.py").write_text(RANK_EXTENSION)
+    (package / "broken.py").write_text("import nothing_of_this_name\n")
+    (package / "rank.py").write_text(RANK_MEASURE)
+    paths = os.pathsep.join([str(site), str(other), str(ROOT)])
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", USE_OF_BOTH],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "('attention_rank', 'encoder')" in done.stdout
-    assert "left out: commands of the extension rank_ext: 'broken:add_commands'" in done.stderr
+    return done
+
+
+def test_an_extension_of_the_docs_is_installed_and_used(used):
+    assert re.search(r"left_00_sg +maison +-\d+\.\d dB", used.stdout)
+
+
+def test_a_measure_of_an_extension_is_found_and_its_broken_command_stops_no_other(used):
+    assert "('attention_rank', 'encoder')" in used.stdout
+    assert "left out: commands of the extension rank_ext: 'broken:add_commands'" in used.stderr
 
 
 def test_the_docs_list_all_extensions():

@@ -23,12 +23,37 @@ MODULES = sorted(m.name for m in pkgutil.walk_packages(speechmix.__path__, "spee
 
 
 @pytest.fixture(scope="module")
-def syntax_tree():
-    """The syntax tree of a file, parsed once for all tests."""
-    return functools.cache(lambda path: ast.parse(path.read_text(encoding="utf-8")))
+def calls_and_imports():
+    """All calls, with their keywords, and imports in a file, found once for all tests."""
+    kinds = ast.Call | ast.keyword | ast.Import | ast.ImportFrom
+
+    @functools.cache
+    def find(path):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        return [node for node in ast.walk(tree) if isinstance(node, kinds)]
+
+    return find
 
 
-@pytest.mark.parametrize("name", MODULES)
+# Nearly a second or more each. Calibration is tested in tests/cli/test_ground.py, the others in
+# tests/scoring (estimate, operations), tests/evaluation (alignment_heads, encoding, mixed_models,
+# unit_features) and tests/inputs/test_phone_classes.py.
+_LONG = {
+    "speechmix.extensions.alignment_heads.alignment_heads",
+    "speechmix.extensions.encoding.encoding",
+    "speechmix.extensions.encoding.unit_features",
+    "speechmix.extensions.estimate.estimate",
+    "speechmix.extensions.estimate.operation_count",
+    "speechmix.extensions.mixed_models.mixed_models",
+    "speechmix.inputs.words.phone_labels",
+    "speechmix.extensions.grounding.calibrate",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in _LONG else ()) for name in MODULES],
+)
 def test_examples_in_docstrings_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if name in ("speechmix.alignment.espeak", "speechmix.alignment.synthesis_aligner"):
@@ -92,7 +117,7 @@ def test_public_names_exist():
         speechmix.nothing_here  # noqa: B018
 
 
-def test_every_extra_that_an_error_names_exists(syntax_tree):
+def test_every_extra_that_an_error_names_exists(calls_and_imports):
     """`MissingExtraError(package, extra, purpose)` and "pip install '.[extra]'" in messages, docs
     and recipes."""
     root = Path(speechmix.__file__).resolve().parents[1]
@@ -104,7 +129,7 @@ def test_every_extra_that_an_error_names_exists(syntax_tree):
         path for folder in ("speechmix", "recipes") for path in (root / folder).rglob("*.py")
     ]
     for path in sources:
-        for node in ast.walk(syntax_tree(path)):
+        for node in calls_and_imports(path):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "MissingExtraError":
                 named[path.name, node.lineno] = ast.literal_eval(node.args[1])
     for path in [*sources, root / "README.md", *(root / "docs").rglob("*.md")]:
@@ -147,7 +172,7 @@ def test_the_error_names_the_command_for_where_the_package_came_from(origin, com
 _HANDS_TASKS_OVER = {"local_workers.py", "ray_executor.py"}
 
 
-def test_no_module_loads_pickles_or_remote_code(syntax_tree):
+def test_no_module_loads_pickles_or_remote_code(calls_and_imports):
     for path in Path(speechmix.__file__).parent.rglob("*.py"):
         source = path.read_text(encoding="utf-8")
         for word in ("import pickle", "pickle.load("):
@@ -155,7 +180,7 @@ def test_no_module_loads_pickles_or_remote_code(syntax_tree):
                 continue
             found = word in source  # not in the assertion, which would print the whole module
             assert not found, f"{path}: {word}"
-        for node in ast.walk(syntax_tree(path)):
+        for node in calls_and_imports(path):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
                 keywords = {word.arg: ast.unparse(word.value) for word in node.keywords}
                 assert keywords.get("weights_only") == "True", f"{path}: torch.load"
@@ -176,7 +201,7 @@ def test_no_module_loads_pickles_or_remote_code(syntax_tree):
                 assert ast.unparse(node.value) == "False", f"{path}, line {node.lineno}"
 
 
-def test_every_package_that_is_imported_is_declared(syntax_tree):
+def test_every_package_that_is_imported_is_declared(calls_and_imports):
     """A dependency of a dependency may go away."""
     root = Path(speechmix.__file__).resolve().parents[1]
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -195,7 +220,7 @@ def test_every_package_that_is_imported_is_declared(syntax_tree):
         "_pywhispercpp": "pywhispercpp",
     }
     for path in (root / "speechmix").rglob("*.py"):
-        for node in ast.walk(syntax_tree(path)):
+        for node in calls_and_imports(path):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level:
                 modules = [node.module or ""]

@@ -269,7 +269,7 @@ def test_the_line_is_where_the_sound_is(page, tmp_path):
     processor away in between (more than 5 ms), the two are not of one moment and say nothing.
     """
     soundfile.write(
-        tmp_path / "ramp.wav", np.linspace(-0.9, 0.9, 3 * SAMPLE_RATE), SAMPLE_RATE, subtype="FLOAT"
+        tmp_path / "ramp.wav", np.linspace(-0.9, 0.9, 2 * SAMPLE_RATE), SAMPLE_RATE, subtype="FLOAT"
     )
     page.upload("#file", tmp_path / "ramp.wav")
     page.until(f"speechmix.clip?.name === 'ramp' && speechmix.player.buffer && {IDLE}", PATIENCE)
@@ -287,7 +287,8 @@ def test_the_line_is_where_the_sound_is(page, tmp_path):
           const drawn = parseFloat(line.style.left) / 100 * speechmix.clip.seconds;
           const rendered = (values.at(-1) / 0.9 + 1) / 2 * player.seconds;
           const heard = rendered - player.context.outputLatency, gap = performance.now() - before;
-          if (player.playing && values[0] !== 0 && heard > 0) seen.push([drawn, heard, gap, line.hidden]);
+          const sounds = values[0] !== 0 && values.at(-1) !== 0;
+          if (player.playing && sounds && heard > 0) seen.push([drawn, heard, gap, line.hidden]);
           if (!player.playing) done(seen);
         };
         player.play();
@@ -343,7 +344,7 @@ def test_layers_stacks_measures_and_the_twin_change_without_asking_twice(opened)
     )
     for visit in ("computed", "from memory"):
         seen = set()
-        for measure in ("value_zeroing", "attention", "attention_norm"):
+        for measure in ("value_zeroing", "attention"):
             choose(opened, ".panel .measure", measure)
             for stack in ("encoder", "decoder", "cross"):
                 choose(opened, ".panel .stack", stack)
@@ -353,7 +354,7 @@ def test_layers_stacks_measures_and_the_twin_change_without_asking_twice(opened)
                 for key in ("Home", "ArrowRight", "ArrowRight"):
                     opened.press(key)
                     seen.add(opened.evaluate(made))
-        assert len(seen) > 20
+        assert len(seen) > 13  # of 18
         assert visit == "computed" or opened.evaluate("window.asked") == []
         opened.evaluate("window.asked = []")
     trained = opened.evaluate(made)
@@ -596,8 +597,8 @@ def test_clips_of_a_run_are_sorted_and_opened_as_they_are_stored(page):
         pytest.param(420, True, marks=pytest.mark.long),
     ],
 )
-def test_it_fits_the_width_and_follows_the_colour_scheme(server, tmp_path, width, dark):
-    with Browser(width, 900, dark=dark) as browser:
+def test_it_fits_the_width_and_follows_the_colour_scheme(browser, server, width, dark):
+    with browser.seen(width, 900, dark=dark):
         browser.open(server.url)
         browser.until(IDLE, PATIENCE)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width

@@ -45,16 +45,31 @@ def server(real_model):
         server.shutdown()
 
 
-@pytest.fixture
-def tabs(server):
+@pytest.fixture(scope="module")
+def browsers():
     with Browser() as first, Browser() as second:
-        for tab in (first, second):
-            tab.open(server.url)
-            tab.until(IDLE, PATIENCE)
-            tab.evaluate(WATCHED)
         yield first, second
-        for tab in (first, second):
-            assert tab.messages == []
+
+
+@pytest.fixture
+def tabs(server, browsers):
+    for tab in browsers:
+        tab.messages.clear()
+        tab.open(server.url)
+        tab.until(IDLE, PATIENCE)
+        tab.evaluate(WATCHED)
+    yield browsers
+    for tab in browsers:
+        assert tab.messages == []
+
+
+@pytest.fixture(scope="module")
+def recording(real_recordings, tmp_path_factory):
+    """The beginning of a real recording; short, as time for a map of frames grows with its square."""
+    samples, rate = soundfile.read(real_recordings / "beckett.wav")
+    path = tmp_path_factory.mktemp("recording") / "short.wav"
+    soundfile.write(path, samples[: round(3.3 * rate)], rate)
+    return path
 
 
 def requested(tab: Browser) -> list[list[str]]:
@@ -63,9 +78,8 @@ def requested(tab: Browser) -> list[list[str]]:
 
 
 def test_transcript_word_times_and_word_map_come_first_and_frames_when_chosen(
-    tabs, real_model, real_recordings
+    tabs, real_model, recording
 ):
-    recording = real_recordings / "beckett.wav"
     clip = speechmix.Clip.from_file(recording)
     transcribe(real_model, clip)  # the first pass takes longer
     started = time.monotonic()
@@ -83,12 +97,10 @@ def test_transcript_word_times_and_word_map_come_first_and_frames_when_chosen(
 
 
 def test_a_frame_map_has_an_estimate_can_be_cancelled_and_another_tab_is_answered(
-    tabs, real_recordings, tmp_path
+    tabs, recording, real_recordings
 ):
-    samples, rate = soundfile.read(real_recordings / "beckett.wav")
-    soundfile.write(tmp_path / "four.wav", samples[: round(4.1 * rate)], rate)
     first, second = tabs
-    first.upload("#file", tmp_path / "four.wav")
+    first.upload("#file", recording)
     first.until(MEASURED, PATIENCE)
     choose(first, ".panel .units", "frame")
     first.until(

@@ -17,6 +17,7 @@ from speechmix.errors import InputError
 from speechmix.extensions.app import clip_changes
 from speechmix.extensions.app import downloads as saving
 from speechmix.extensions.app import measurements as answers
+from speechmix.extensions.app import server as server_module
 from speechmix.extensions.app import session as session_module
 from speechmix.extensions.app.model_requests import parse_requested_clip
 from speechmix.extensions.app.server import MAX_UPLOAD_BYTES, Server
@@ -150,7 +151,8 @@ class TestTheDoor:
 
 
 class TestBodies:
-    def test_a_body_that_is_too_large_is_refused_before_it_is_sent(self, server):
+    def test_a_body_that_is_too_large_is_refused_before_it_is_sent(self, server, monkeypatch):
+        monkeypatch.setattr(server_module, "_DRAIN_PAUSE_SECONDS", 0.2)
         place = urlsplit(server.url)
         with socket.create_connection((place.hostname, place.port), timeout=20) as door:
             told = f"Host: localhost\r\nContent-Length: {MAX_UPLOAD_BYTES + 1}\r\n\r\n"

@@ -585,13 +585,17 @@ def test_an_aligner_is_a_model_a_method_or_both(value, method, model):
 
 
 @pytest.mark.parametrize("unbuffered", ["", pytest.param("1", marks=pytest.mark.long)])
-def test_output_that_nobody_reads_ends_a_command_quietly(unbuffered):
+def test_output_that_nobody_reads_ends_a_command_quietly(unbuffered, tmp_path):
+    (tmp_path / "one.wav").touch()
+    (tmp_path / "clips.tsv").write_text("path\ttext\none.wav\tLes livres.\n", encoding="utf-8")
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "speechmix", "check", "--model", "bundled:tiny-french-ctc"]
+    command = [sys.executable, "-m", "speechmix", "mine", "clips.tsv", "--out", "study"]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     try:
-        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, env=environment)
+        done = subprocess.run(
+            command, cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE, env=environment
+        )
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (141, b"")

@@ -47,7 +47,8 @@ def test_one_clip(tmp_path, capsys):
 
 def test_in_a_run(tmp_path, capsys):
     model = speechmix.load(MODEL)
-    score_clips([model], [clip()], tmp_path / "run", measures=["attention"], progress=False)
+    options = {"measures": ["attention"], "figures": 0, "progress": False}
+    score_clips([model], [clip()], tmp_path / "run", **options)
     arguments = ["look-ahead", "--model", MODEL, "--delay", "0", "--window", "all"]
     assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
     table = pd.read_parquet(tmp_path / "run" / "look_ahead.parquet")

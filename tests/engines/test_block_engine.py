@@ -27,7 +27,7 @@ QUIET = {
     "figures": 1,
     "progress": False,
     "report": lambda line: None,
-    "measures": ["value_zeroing", "attention"],
+    "measures": ["attention"],
 }
 
 

@@ -34,11 +34,13 @@ def _info(content, folder):
     return PIL.Image.open(folder / "kept.png").info
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_twin_alone_has_a_figure_of_its_own(models, tmp_path):  # noqa: F811
     runs.score_clips(models[1], [clip("a")], tmp_path, **QUIET)
     assert figure_of(tmp_path, models[1]).is_file()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_curves_of_the_twin_are_in_the_figure(models, tmp_path, monkeypatch):  # noqa: F811
     shown = {}
 

@@ -121,7 +121,7 @@ def test_in_shards_it_has_the_table_of_one_process_and_status_says_what_is_missi
     pd.testing.assert_frame_equal(table_of(tmp_path / "two"), table_of(tmp_path / "one"))
 
 
-@pytest.mark.parametrize("after", [1, 3])
+@pytest.mark.parametrize("after", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(after, kind, run, tmp_path):
     compute_kinds(load_model(), CLIPS, copied(run, tmp_path / "whole"), ["word_lengths"], **QUIET)
     folder = copied(run, tmp_path / "killed")
@@ -278,7 +278,7 @@ def test_a_job_without_an_aligner_uses_the_word_times_of_the_run(aligned_names, 
     assert len(aligned_names) == 8
 
 
-@pytest.mark.parametrize("after", [1, 3])
+@pytest.mark.parametrize("after", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_word_times_of_a_killed_job_are_found_again(after, aligned_names, tmp_path):
     compute_kinds([], UNALIGNED, tmp_path / "whole", ["words"], **QUIET)
     child = os.fork()
@@ -344,7 +344,11 @@ OPTIONS_OF_KINDS = {
     "listening_seconds": {"seconds": 0.3},
     "look_ahead": {"delays_ms": [0, 80], "windows": ["all"]},
 }
+# Faithfulness has shards and kills in test_faithfulness_runs.py, grounding a second run in
+# tests/cli/test_ground.py, explanations in tests/experiments/test_explaining.py; shards of
+# knocking out are tested above.
 SLOW_KINDS = {"speech_ablation", "listening_routes", "listening_seconds", "look_ahead"}
+SLOW_KINDS |= {"faithfulness", "grounding", "explanations", "knock_out"}
 
 
 def load_whisper():
@@ -402,7 +406,8 @@ def test_all_kinds_of_the_package_are_tested():
 )
 def test_each_kind_is_the_same_alone_in_shards_by_workers_and_after_a_kill(name, tmp_path):
     job = kind_job(name)
-    run = job(tmp_path / "one")
+    calls = count_calls(job, tmp_path / "one")
+    run = job(tmp_path / "one")  # done: it is found
     assert (run.done, run.skipped) == (2, [])
     expected = results_of(tmp_path / "one")
     parts = [open_part(path) for path in RunFolder(tmp_path / "one").part_files()]
@@ -420,7 +425,7 @@ def test_each_kind_is_the_same_alone_in_shards_by_workers_and_after_a_kill(name,
     }
     assert job(tmp_path / "blocks", executor=HereExecutor()).is_complete
     assert results_of(tmp_path / "blocks") == expected
-    assert try_once(job, tmp_path / "killed", call=count_calls(job, tmp_path / "calls") // 2)
+    assert try_once(job, tmp_path / "killed", call=calls // 2)
     assert job(tmp_path / "killed").done == 2
     assert results_of(tmp_path / "killed") == expected
 

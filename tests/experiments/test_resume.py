@@ -211,7 +211,8 @@ def test_words_are_placed_again_for_another_sound_text_aligner_or_method(
         return clip.with_words([("nos", 0.1, 0.4), ("maisons", 0.4, 0.9)], alignment=method)
 
     monkeypatch.setattr(word_times, "align", fake)
-    question = Question(tmp_path, words=None)
+    little = {"ablation": False, "measures": ["attention"], "figures": 0}
+    question = Question(tmp_path, words=None, options=little)
     for change in (
         {},
         {},
@@ -230,7 +231,13 @@ def test_words_are_placed_again_for_another_sound_text_aligner_or_method(
     model = trained("tiny-french-ctc")
     for aligner in (aligners[0], aligners[0], aligners[1]):
         runs.score_clips(
-            [model], [question.clip()], tmp_path / "b", aligner=aligner, figures=0, **QUIET
+            [model],
+            [question.clip()],
+            tmp_path / "b",
+            aligner=aligner,
+            figures=0,
+            measures=["attention"],
+            **QUIET,
         )
     assert len(asked) == 5 + 2
 
@@ -263,7 +270,15 @@ def test_maps_with_strengths_of_another_definition_are_made_again(
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("case", ["cut", "bit", "empty", "missing"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "cut",
+        pytest.param("bit", marks=pytest.mark.long),  # tests/storage/test_flipped_bits.py has all
+        pytest.param("empty", marks=pytest.mark.long),
+        "missing",
+    ],
+)
 def test_what_is_damaged_is_said_and_made_again(case, finished, tmp_path):
     question, lines = finished[0], []
     out = shutil.copytree(finished[1], tmp_path / "run")

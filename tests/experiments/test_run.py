@@ -305,6 +305,7 @@ def test_options_of_the_tables_that_stand_are_said_until_new_ones_do(models, tmp
     assert read_run_description(RunFolder(run.out))["options"]["pooling"] == "max"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_right_pictures_stay_when_no_more_are_asked_for_and_wrong_ones_go(models, tmp_path):
     quiet = {"progress": False, "report": lambda line: None}
     runs.score_clips(models[0], [clip("a")], tmp_path, **quiet)
@@ -343,6 +344,7 @@ def test_what_a_kill_left_while_the_page_was_made_is_gone_after_the_next_start(m
     assert not leftover.exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_further_twins_hear_few_clips_and_are_asked_for_contributions_alone(models, tmp_path):
     import transformers
 

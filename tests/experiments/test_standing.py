@@ -17,7 +17,12 @@ from tests.conftest import trained_and_twin
 from tests.reliability.kills import snapshot
 
 WORDS = [("nos", 0.0, 0.1), ("maisons", 0.1, 0.3)]
-QUIET = {"figures": 0, "progress": False, "report": lambda line: None}
+QUIET = {
+    "figures": 0,
+    "measures": ["attention"],
+    "progress": False,
+    "report": lambda line: None,
+}
 
 
 @pytest.fixture
@@ -132,7 +137,7 @@ def _a_part_gone(folder, models, clips, out):
 @pytest.mark.parametrize(
     "change",
     [
-        _another_sound,
+        pytest.param(_another_sound, marks=pytest.mark.long),  # test_resume.py has it, too
         pytest.param(_another_text, marks=pytest.mark.long),  # test_resume.py has it, too
         _a_clip_more,
         pytest.param(_a_clip_less, marks=pytest.mark.long),

@@ -14,6 +14,7 @@ of the tree's lemma.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -51,7 +52,13 @@ class GoldPair(NamedTuple):
     target: tuple[int, int]
 
 
-def sentences(path: Path) -> Iterator[tuple[str, dict[int, Word]]]:
+@functools.cache
+def sentences(path: Path) -> list[tuple[str, dict[int, Word]]]:
+    """`read_sentences`, read once for all tests, which change none."""
+    return list(read_sentences(path))
+
+
+def read_sentences(path: Path) -> Iterator[tuple[str, dict[int, Word]]]:
     """Text and words (by their number in the tree, with their places in the text) of every sentence
     of a file."""
     for block in path.read_text(encoding="utf-8").strip().split("\n\n"):

@@ -152,6 +152,9 @@ def snapshot(study):
     return {name: path.read_bytes() for name, path in files.items()}
 
 
+# Each stage alone is killed and resumed in test_shards.py and tests/stages/test_journal.py, and a
+# data set is replaced whole in test_selection.py.
+@pytest.mark.long
 def test_stopped_anywhere_and_resumed_it_is_identical(study, release, models, tmp_path):
     whole = snapshot(study)
     rng = random.Random(3)

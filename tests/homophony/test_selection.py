@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -63,6 +64,23 @@ def pair(text, number):
 
 @pytest.fixture
 def study(tmp_path):
+    return write_study(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def _selected_once(tmp_path_factory):
+    folder = write_study(tmp_path_factory.mktemp("selected"))
+    select_examples(folder)
+    return folder
+
+
+@pytest.fixture
+def selected(_selected_once, tmp_path):
+    """The folder of the study's examples, in a copy that a test may damage."""
+    return shutil.copytree(_selected_once, tmp_path / "study") / "examples"
+
+
+def write_study(tmp_path):
     """Twelve clips, two thirds singular; a model that is always right and one that misses three."""
     soundfile.write(tmp_path / "a.wav", np.sin(np.arange(16_000) / 9) / 3, 16_000)
     names = [f"clip_{i:02}" for i in range(12)]
@@ -169,11 +187,11 @@ def test_error_rates_are_of_all_transcribed_clips_chosen_or_not(study):
     assert read_selection_metadata(study) == {}
 
 
-def test_the_data_set_says_where_cue_and_target_are(study):
+def test_the_data_set_says_where_cue_and_target_are(selected):
     import datasets
     import pyarrow.parquet as pq
 
-    folder = select_examples(study)
+    folder = selected
     data = datasets.load_from_disk(folder / "dataset")
     table = pq.read_table(folder / "examples.parquet")
     assert data.column_names == table.column_names == SCHEMA.names
@@ -237,8 +255,8 @@ def test_a_data_set_is_replaced_whole_or_not_at_all(study):
     assert (select_examples(study) / "examples.parquet").read_bytes() == before
 
 
-def test_no_byte_of_a_data_set_can_change_unnoticed(study):
-    folder = select_examples(study)
+def test_no_byte_of_a_data_set_can_change_unnoticed(selected):
+    folder = selected
     path = folder / "examples.parquet"
     data, before = path.read_bytes(), _answers(folder)
     for place in range(0, len(data), 97):
@@ -261,15 +279,15 @@ def _answers(folder):
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"audio_root": 3}', b"{}"]
 )
-def test_a_damaged_description_is_named(study, content):
-    folder = select_examples(study)
+def test_a_damaged_description_is_named(selected, content):
+    folder = selected
     (folder / "about.json").write_bytes(content)
     with pytest.raises(InputError, match=r"about\.json"):
         read_examples(folder)
 
 
-def test_a_table_that_is_no_data_set_is_named(study):
-    folder = select_examples(study)
+def test_a_table_that_is_no_data_set_is_named(selected):
+    folder = selected
     for content in (b"", b"PAR1 half of it", None):
         if content is None:
             pd.DataFrame({"name": ["a"]}).to_parquet(folder / "examples.parquet")
@@ -299,9 +317,8 @@ def test_missing_stages_are_named(tmp_path, study):
         select_examples(tmp_path / "empty")
 
 
-def test_the_figure_has_a_panel_for_each_stage(study):
-    select_examples(study)
-    figure = draw_count_figure(SelectionCounts(study, []).stage_table())
+def test_the_figure_has_a_panel_for_each_stage(selected):
+    figure = draw_count_figure(SelectionCounts(selected.parent, []).stage_table())
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
         "mine: clips",
         "mine: pairs",

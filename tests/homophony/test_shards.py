@@ -137,7 +137,7 @@ def assert_same(study, whole, *outputs):
         assert here == there
 
 
-@pytest.mark.parametrize("count", [2, 3, 7])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.long), 7])
 def test_shards_in_any_order_give_what_one_process_gives(count, manifest, whole, tmp_path):
     study, rng = tmp_path / "study", random.Random(count)
     for stage in ("mine", "align", "transcribe"):

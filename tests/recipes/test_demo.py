@@ -7,7 +7,7 @@ from recipes import demo, english_homophony
 
 
 def test_what_a_process_writes_is_printed_until_it_ends(tmp_path, capsys):
-    code = "import sys, time\nfor i in range(3): print('line', i, flush=True); time.sleep(0.3)\nsys.exit(2)"
+    code = "import sys, time\nfor i in range(3): print('line', i, flush=True); time.sleep(0.1)\nsys.exit(2)"
     log = tmp_path / "log"
     with (
         log.open("wb") as output,

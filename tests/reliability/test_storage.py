@@ -75,6 +75,7 @@ def fill_at(job, tmp_path, places: int) -> None:
         assert snapshot(folder) == expected, f"files up to {most} bytes, then without limit"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_disk_full_while_a_part_is_written_loses_no_scores(job, tmp_path):
     folder = tmp_path / "run"
     assert limited(job, folder, None) == ENDED

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +92,7 @@ class Browser:
             self.send(f"{domain}.enable")
         self.resize(*self._size)
         if self._dark:
-            self.send(
-                "Emulation.setEmulatedMedia",
-                features=[{"name": "prefers-color-scheme", "value": "dark"}],
-            )
+            self._prefer("dark")
         return self
 
     def __exit__(self, *_) -> None:
@@ -113,6 +110,26 @@ class Browser:
             height=height,
             deviceScaleFactor=1,
             mobile=False,
+        )
+
+    @contextlib.contextmanager
+    def seen(
+        self, width: int = 1280, height: int = 900, *, dark: bool = False
+    ) -> Iterator[Browser]:
+        """On a screen of another size or colour scheme; opened pages see it from the beginning."""
+        self.messages.clear()
+        self.resize(width, height)
+        self._prefer("dark" if dark else "light")
+        try:
+            yield self
+        finally:
+            self.resize(*self._size)
+            self._prefer("dark" if self._dark else "light")
+
+    def _prefer(self, scheme: str) -> None:
+        self.send(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
         )
 
     def open(self, page: Path | str) -> None:

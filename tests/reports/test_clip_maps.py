@@ -121,10 +121,16 @@ def test_the_first_layer_is_one_that_moves_its_targets_unevenly():
     assert bare["opens"] is None
 
 
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+
+
 @needs_browser
-@pytest.mark.parametrize("width", [1280, 420])
-def test_labels_stay_beside_their_rows_in_a_map_of_120_tokens(tmp_path, width):
-    with Browser(width, 900) as browser:
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.long), 420])
+def test_labels_stay_beside_their_rows_in_a_map_of_120_tokens(browser, tmp_path, width):
+    with browser.seen(width, 900):
         browser.open(page_of(token_map(), tmp_path))
         assert (
             browser.evaluate("document.querySelectorAll('#first .targets button').length") == 20
@@ -145,22 +151,22 @@ def test_labels_stay_beside_their_rows_in_a_map_of_120_tokens(tmp_path, width):
 
 
 @needs_browser
-def test_the_strongest_cell_stands_out_on_a_dark_screen(tmp_path):
+def test_the_strongest_cell_stands_out_on_a_dark_screen(browser, tmp_path):
     for dark in (False, True):
-        with Browser(dark=dark) as browser:
+        with browser.seen(dark=dark):
             browser.open(page_of(token_map(12), tmp_path))
             zero, strongest = (sum(color) for color in browser.evaluate(STRONGEST))
             assert (strongest > 500 and zero < 100) if dark else (strongest < 100 and zero > 500)
 
 
 @needs_browser
-def test_what_was_said_and_written_comes_first_and_differences_are_marked(tmp_path):
+def test_what_was_said_and_written_comes_first_and_differences_are_marked(browser, tmp_path):
     written = [
         ModelTranscript("good", *mark_differences("Les livres, là.", "les livres là")),
         ModelTranscript("bad", *mark_differences("Les livres, là.", "<b>le</b> livre là")),
     ]
     assert [one.has_differences for one in written] == [False, True]
-    with Browser() as browser:
+    with browser.seen():
         browser.open(page_of(token_map(12), tmp_path, transcripts=written))
         top = browser.evaluate("document.querySelector('#first .top-texts').innerText")
         assert "good writes" in top

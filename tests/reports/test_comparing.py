@@ -112,6 +112,7 @@ def test_agreement_between_measures_in_each_layer(found):
     assert found.curves.rho.max() <= 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_page_and_tables(found, tmp_path):
     page = found.write(tmp_path / "out")
     text = page.read_text(encoding="utf-8")

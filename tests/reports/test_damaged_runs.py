@@ -37,13 +37,44 @@ def folder(whole, tmp_path):
     return shutil.copytree(whole, tmp_path / "run")
 
 
+@pytest.fixture(scope="module")
+def whole_without_cue(tmp_path_factory):
+    return synthetic_run(
+        tmp_path_factory.mktemp("cueless") / "run",
+        clips=4,
+        layers=2,
+        measures=("value_zeroing",),
+        cue=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole_without_maps(tmp_path_factory):
+    return synthetic_run(
+        tmp_path_factory.mktemp("mapless") / "run", clips=2, layers=2, mapped=0, cue=False
+    )
+
+
+@pytest.fixture
+def mapless(whole_without_maps, tmp_path):
+    """A run whose page has no figure at all, for tests of what is around them."""
+    return shutil.copytree(whole_without_maps, tmp_path / "run")
+
+
+@pytest.fixture
+def cueless(whole_without_cue, tmp_path):
+    """A run whose page is quickly made, as no figure shows a contribution of a cue."""
+    return shutil.copytree(whole_without_cue, tmp_path / "run")
+
+
 def changed(path, **values):
     content = json.loads(path.read_text()) | values
     path.write_text(json.dumps(content))
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_what_a_dead_process_left_is_no_clip(folder):
+def test_what_a_dead_process_left_is_no_clip(cueless):
+    folder = cueless
     done = open_run(folder).done
     part = RunFolder(folder).part_files()[0]
     shutil.copy(part, part.with_name(".unfinished-12-abc.parquet"))
@@ -57,7 +88,8 @@ def test_what_a_dead_process_left_is_no_clip(folder):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_run_that_was_stopped_is_said_to_be(folder):
+def test_a_run_that_was_stopped_is_said_to_be(mapless):
+    folder = mapless
     changed(folder / "run.json", state="running")
     with pytest.warns(UserWarning, match="was stopped before its end"):
         page = report(folder, notes=["SYNTHETIC"])
@@ -122,7 +154,8 @@ def test_a_table_without_a_column_or_of_other_values(folder, column):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_damaged_map_is_left_out_and_named(folder):
+def test_a_damaged_map_is_left_out_and_named(cueless):
+    folder = cueless
     (shard,) = (folder / "maps" / "synthetic").glob("*.safetensors")
     content = shard.read_bytes()
     shard.write_bytes(content[: len(content) // 8] + bytes(len(content) - len(content) // 8))
@@ -159,7 +192,12 @@ def test_a_damaged_map_is_left_out_and_named(folder):
 )
 def test_a_map_of_unknown_origin_is_left_out(tmp_path, wrong):
     folder = synthetic_run(
-        tmp_path / "run", clips=4, layers=2, measures=("value_zeroing",), provenance=wrong
+        tmp_path / "run",
+        clips=2,
+        layers=2,
+        measures=("value_zeroing",),
+        cue="cue" in wrong,
+        provenance=wrong,
     )
     run, reasons = open_run(folder), []
     maps = read_clip_maps(run, "clip_0000", unreadable=reasons)
@@ -185,7 +223,8 @@ def test_where_the_page_cannot_be_written(folder, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_page_that_cannot_be_made_leaves_the_one_of_before(folder, monkeypatch):
+def test_a_page_that_cannot_be_made_leaves_the_one_of_before(mapless, monkeypatch):
+    folder = mapless
     page = report(folder, title="first")
     monkeypatch.setattr("speechmix.reporting.pages.run_page.render_page", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -261,7 +300,8 @@ def test_hostile_names_are_text_in_markdown_page_tables_and_figures(tmp_path):
         (lambda content: [Path("nothing.csv").read_text()], "FileNotFoundError"),
     ],
 )
-def test_a_section_that_raises_is_left_out_and_recorded(folder, monkeypatch, render, reason):
+def test_a_section_that_raises_is_left_out_and_recorded(mapless, monkeypatch, render, reason):
+    folder = mapless
     further = [PageSection("Mine", render), PageSection("Behind", lambda content: ["It is here."])]
     monkeypatch.setattr(run_page, "SECTIONS", further)
     with pytest.warns(UserWarning, match="the section 'Mine' is left out: "):
@@ -276,7 +316,9 @@ def test_a_section_that_raises_is_left_out_and_recorded(folder, monkeypatch, ren
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_full_disk_in_a_section_is_no_fault_of_the_section(folder, monkeypatch):
+def test_a_full_disk_in_a_section_is_no_fault_of_the_section(mapless, monkeypatch):
+    folder = mapless
+
     def fill(content):
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -49,7 +49,11 @@ NOTE = ["SYNTHETIC: numbers alone, no model was run."]
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     return report(
-        synthetic_run(tmp_path_factory.mktemp("page") / "run", stacks=("encoder", "cross")),
+        synthetic_run(
+            tmp_path_factory.mktemp("page") / "run",
+            measures=("value_zeroing",),
+            stacks=("encoder", "cross"),
+        ),
         notes=NOTE,
     )
 
@@ -72,8 +76,8 @@ def test_it_renders_with_a_title_pictures_and_cards_and_says_nothing_on_the_cons
     assert browser.messages == []
 
 
-def test_the_first_screen_has_the_answer_its_figure_and_a_clip_to_hear(page):
-    with Browser(1280, 800) as browser:
+def test_the_first_screen_has_the_answer_its_figure_and_a_clip_to_hear(browser, page):
+    with browser.seen(1280, 800):
         browser.open(page)
         boxes = [
             browser.evaluate(BOX.format(name))
@@ -264,7 +268,9 @@ def test_a_hostile_transcript_is_text(tmp_path, browser):
 @pytest.mark.parametrize(
     "odd",
     [
-        pytest.param({"clips": 1, "mapped": 1}, id="one clip"),
+        pytest.param(
+            {"clips": 1, "mapped": 1, "layers": 2, "measures": ("value_zeroing",)}, id="one clip"
+        ),
         pytest.param({"cue": False}, id="no cue", marks=pytest.mark.long),
         pytest.param({"layers": 1}, id="one layer", marks=pytest.mark.long),
         pytest.param({"value": np.nan}, id="NaN", marks=pytest.mark.long),
@@ -293,8 +299,8 @@ def test_odd_runs_have_a_sensible_page(tmp_path, browser, odd):
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (420, True)])
-def test_it_fits_the_width_and_follows_the_colour_scheme(page, tmp_path, width, dark):
-    with Browser(width, 800, dark=dark) as browser:
+def test_it_fits_the_width_and_follows_the_colour_scheme(browser, page, tmp_path, width, dark):
+    with browser.seen(width, 800, dark=dark):
         browser.open(page)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         shown = browser.evaluate("document.querySelector('#first figure img').currentSrc")

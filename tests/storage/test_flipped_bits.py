@@ -23,7 +23,7 @@ from speechmix.runs.results.open_run import open_run
 from speechmix.runs.results.stored_maps import read_clip_maps
 from speechmix.runs.score_clips import score_clips
 
-FLIPS_PER_FILE = 16
+FLIPS_PER_FILE = 10
 # What the package does not read back: tables for spreadsheets, and what a resumed run alone looks
 # at.
 UNREAD = ("results/_clips/", "results/.shards/", "cue_contribution.csv", "ablation.csv", "words/")
