@@ -32,7 +32,15 @@ QUICK = {
 _ERROR = re.compile(r"\de[+-]\d+")
 
 
-@pytest.mark.parametrize("key", QUICK, ids=" ".join)
+@pytest.mark.parametrize(
+    "key",
+    [
+        # A transducer has the same encoder, and the last test explains the same model.
+        pytest.param(key, marks=[pytest.mark.long] * (key == ("CTC", "parakeet_ctc")))
+        for key in QUICK
+    ],
+    ids=" ".join,
+)
 def test_abilities_are_those_of_runs_by_hand(key):
     subject = make_subject(key[1], TYPES[key])
     for name in QUICK[key]:

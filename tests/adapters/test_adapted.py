@@ -20,6 +20,8 @@ MODELS = {
     "whisper-80": ["q_proj", "v_proj", "fc1"],
     "bert": ["query", "value", "dense"],
 }
+SOME_LONG = ["llama", "whisper-80"]
+SOME_LONG += [pytest.param(name, marks=pytest.mark.long) for name in ("wav2vec2-post", "bert")]
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def test_scores_are_not_those_of_the_base(peft):
     assert np.abs(found - expected).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SOME_LONG)
 def test_adapters_inside_a_plain_model(peft, name):
     """What transformers' own add_adapter makes, and the model inside a PeftModel."""
     given = adapted(peft, name)
@@ -113,7 +115,16 @@ def folders(peft, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "base"), [*((name, "base") for name in MODELS), ("llama", "beside")]
+    ("name", "base"),
+    [
+        ("whisper-80", "base"),
+        ("llama", "beside"),
+        *(
+            pytest.param(name, "base", marks=pytest.mark.long)
+            for name in MODELS
+            if name != "whisper-80"
+        ),
+    ],
 )
 def test_a_folder_is_loaded_onto_its_base(peft, folders, name, base):
     model = speechmix.load(folders(name, base), device="cpu")

@@ -435,7 +435,7 @@ class TestTolerance:
             speechmix.load(module)
 
     @pytest.mark.every_family
-    @pytest.mark.parametrize("strength", [1e-2, 1e-3])
+    @pytest.mark.parametrize("strength", [pytest.param(1e-2, marks=pytest.mark.long), 1e-3])
     @pytest.mark.parametrize("name", ALL_FAMILIES)
     def test_weak_attention_is_no_fault(self, name, strength):
         module = build(name).double()
@@ -447,7 +447,13 @@ class TestTolerance:
         for dtype in (torch.float32, torch.float64):
             speechmix.load(module.to(dtype))
 
-    @pytest.mark.parametrize("name", ["llama", "bert", "wav2vec2-stable", "whisper-80", "gpt2"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("llama", "bert", "whisper-80"),
+            *(pytest.param(name, marks=pytest.mark.long) for name in ("wav2vec2-stable", "gpt2")),
+        ],
+    )
     def test_wide_layers_and_large_states_are_no_fault(self, name):
         """Rounding in float32 is a few units of the largest state's last place."""
         widths = {"hidden_size": 512, "intermediate_size": 2048}

@@ -108,7 +108,10 @@ EXTRACTORS = {
 }
 
 
-@pytest.mark.parametrize("n_samples", [16_000, 16_479, 23_999, 24_001])
+LONG_ONES = [pytest.param(n, marks=pytest.mark.long) for n in (16_479, 23_999)]
+
+
+@pytest.mark.parametrize("n_samples", [16_000, *LONG_ONES, 24_001])
 @pytest.mark.parametrize("name", EXTRACTORS)
 def test_the_grid_of_a_clip_has_the_frames_that_the_model_gives(name, n_samples):
     model = speechmix.load(built(name, torch.float32), processor=EXTRACTORS[name]())

@@ -3,6 +3,7 @@ stays as it was."""
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import types
@@ -37,6 +38,12 @@ def saved(tmp_path_factory):
     return folder_of
 
 
+@pytest.fixture(scope="module")
+def loaded(saved):
+    """Model of a tiny family from its folder, loaded once for tests that only look at it."""
+    return functools.cache(lambda name: speechmix.load(saved(name), device="cpu"))
+
+
 @pytest.fixture
 def offline(monkeypatch):
     """No hub, whatever the machine's settings are."""
@@ -68,15 +75,15 @@ class TestSources:
         assert model.init == "trained"
         assert model.seed is None
 
-    def test_folder_gives_the_saved_weights(self, family_name, saved):
-        model = speechmix.load(saved(family_name), device="cpu")
+    def test_folder_gives_the_saved_weights(self, family_name, loaded):
+        model = loaded(family_name)
         expected = build(family_name).base_model.state_dict()
         found = model.base.state_dict()
         assert found.keys() >= expected.keys()
         assert all(torch.equal(found[name], expected[name]) for name in expected)
 
-    def test_folder_keeps_the_ctc_head_if_the_checkpoint_has_one(self, family_name, saved):
-        model = speechmix.load(saved(family_name), device="cpu")
+    def test_folder_keeps_the_ctc_head_if_the_checkpoint_has_one(self, family_name, loaded):
+        model = loaded(family_name)
         expected = FAMILIES[family_name][1]
         assert type(model.module).__name__ == (
             "WhisperForConditionalGeneration" if expected.startswith("Whisper") else expected
@@ -127,9 +134,9 @@ class TestSources:
         assert stack.spec.norm_order == ("pre" if stable else "post")
         assert (stack.final_norm is not None) == stable
 
-    def test_whisper_of_80_and_128_mel_bins(self, saved):
+    def test_whisper_of_80_and_128_mel_bins(self, loaded):
         for name, bins in (("whisper-80", 80), ("whisper-128", 128)):
-            model = speechmix.load(saved(name), device="cpu")
+            model = loaded(name)
             assert model.config.num_mel_bins == bins
             scores = speechmix.mix(model, in_float32(inputs_of(model)), spans=SPANS)[
                 "value_zeroing", "cross"
@@ -197,8 +204,15 @@ class TestRandomTwin:
         speechmix.load(module, init="random", seed=1)
         assert same_weights(module.state_dict(), before)
 
-    @pytest.mark.parametrize("init", ["trained", "random"])
-    @pytest.mark.parametrize("origin", ["object", "folder"])
+    @pytest.mark.parametrize(
+        ("origin", "init"),
+        [
+            ("folder", "trained"),
+            ("object", "random"),
+            pytest.param("object", "trained", marks=pytest.mark.long),  # reads no weights
+            pytest.param("folder", "random", marks=pytest.mark.long),
+        ],
+    )
     def test_random_state_of_the_caller_is_untouched(self, family_name, saved, origin, init):
         source = build(family_name) if origin == "object" else saved(family_name)
         torch.manual_seed(7)
@@ -276,7 +290,9 @@ class TestPrecisionAndDevice:
             np.testing.assert_allclose(found[key].scores, expected[key].scores, rtol=1e-8)
 
     @pytest.mark.every_family
-    @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+    @pytest.mark.parametrize(  # what is given back of bfloat16: test_lending.py
+        "dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.long)]
+    )
     def test_half_precision_model_is_scored_in_float32_and_given_back_bit_by_bit(
         self, family_name, tmp_path, dtype
     ):
@@ -498,7 +514,7 @@ class TestNothingIsLeftBehind:
         assert self.attention_of(module) == configured
         assert torch.equal(self.forward(module, inputs), before)
 
-    @pytest.mark.parametrize("attention", ["sdpa", "eager"])
+    @pytest.mark.parametrize("attention", ["sdpa", pytest.param("eager", marks=pytest.mark.long)])
     def test_after_an_error_in_the_middle_of_the_pass(self, family_name, attention):
         module = build(family_name).double()
         module.set_attn_implementation(attention)

@@ -75,7 +75,7 @@ ARCHITECTURES = (
 )
 _UNDESCRIBED = ", not described"  # tables without feed-forwards: layers are replayed
 _EXTRA = "sabotaged_"  # names of lists and activations that are added to a model
-_SAMPLE_SIZE = 60
+_SAMPLE_SIZE = 40
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ def check_decoding(kind, seed, blank_bias):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_decodes_as_the_definition_and_as_generate(kind):
-    assert sum(check_decoding(kind, seed, seed % 3) for seed in range(9)) > 150
+    assert sum(check_decoding(kind, seed, seed % 3) for seed in range(3)) > 25
 
 
 @pytest.mark.long
@@ -237,7 +237,9 @@ def test_logits_along_a_path_are_those_of_the_lattice(kind):
     torch.testing.assert_close(logits, lattice[frames[0], states[0]], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["NemotronAsrStreaming", "Nemotron3_5Asr"])
+@pytest.mark.parametrize(
+    "name", ["NemotronAsrStreaming", pytest.param("Nemotron3_5Asr", marks=pytest.mark.long)]
+)
 def test_a_transducer_with_a_traced_encoder_decodes_and_is_explained(name):
     module = transducers.nemotron_module(name)
     model = speechmix.load(module)

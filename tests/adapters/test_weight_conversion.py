@@ -36,7 +36,13 @@ def half_precision_model(name, dtype=torch.bfloat16):
 
 
 @pytest.mark.every_family
-@pytest.mark.parametrize("name", ALL_FAMILIES)
+@pytest.mark.parametrize(
+    "name",  # of two that are alike, one
+    [
+        pytest.param(name, marks=[pytest.mark.long] * (name in ("bart", "wav2vec2-post")))
+        for name in ALL_FAMILIES
+    ],
+)
 def test_scores_are_those_of_the_model_converted_as_a_whole(name, no_memory):
     model, converted, inputs = half_precision_model(name)
     before = state_of(model.module)

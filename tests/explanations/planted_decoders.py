@@ -6,6 +6,8 @@ token to come, which the output embedding reads. The rest is room for distractor
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import torch
 import transformers
@@ -24,6 +26,11 @@ SECONDS = 2.0  # of sound in a window of 3
 DISTRACTION = 0.005  # spread of the other heads' output weights
 
 
+@functools.cache
+def bundled_tokenizer():
+    return speechmix.load(bundled.models()["tiny-french-whisper"], check=False).tokenizer
+
+
 def planted(seed: int, *, loop: float = 0.0, period: int = 1, spoken: str = ""):
     """Return a model and the loop head's (layer, head).
 
@@ -39,7 +46,7 @@ def planted(seed: int, *, loop: float = 0.0, period: int = 1, spoken: str = ""):
     """
     random = np.random.default_rng(seed)
     torch.manual_seed(seed)
-    tokenizer = speechmix.load(bundled.models()["tiny-french-whisper"]).tokenizer
+    tokenizer = bundled_tokenizer()
     config = transformers.WhisperConfig(
         vocab_size=VOCABULARY,
         d_model=WIDTH,

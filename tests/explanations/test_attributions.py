@@ -75,9 +75,14 @@ def test_chefer_is_asked_for_logits_alone():
         speechmix.mix(model, clip_named(), measures="chefer", objective="ctc")
 
 
-@pytest.mark.parametrize("name", [CTC, WHISPER])
 @pytest.mark.parametrize(
-    "together", [["attention", "alti_logit", "value_zeroing"], ["attention", "entropy_attention"]]
+    ("name", "together"),
+    [
+        (CTC, ["attention", "alti_logit", "value_zeroing"]),
+        (WHISPER, ["attention", "alti_logit", "value_zeroing"]),
+        (CTC, ["attention", "entropy_attention"]),
+        pytest.param(WHISPER, ["attention", "entropy_attention"], marks=pytest.mark.long),
+    ],
 )
 def test_measures_of_one_pass_claim_what_each_claims_alone(name, together):
     model, passes = model_named(name), []

@@ -32,7 +32,7 @@ def ctc():
 def test_noise_is_explained_by_segments_and_said_to_be_no_speech(name, request):
     model = request.getfixturevalue(name)
     for clip in (noise(), noise(language="fr"), noise(text="nos maisons")):
-        why = speechmix.explain(model, clip, measures=["occlusion", "gradient_input"])
+        why = speechmix.explain(model, clip, measures="occlusion")
         sound = [source.label for source in why.sources if source.side == "sound"]
         assert sound == LABELS
         [remark] = why.remarks
@@ -102,9 +102,7 @@ def test_without_a_target_the_whole_text_is_the_decision(name, request):
     if name == "whisper":  # log-probabilities of all tokens but the end
         logs = [np.log(token.probability) for token in why.tokens if token.label != "(end)"]
         assert values.margin == pytest.approx(sum(logs), abs=1e-4)
-    results = speechmix.faithfulness(
-        model, [noise()], measures=["attention", "gradient_input"], segments=0.5
-    )
+    results = speechmix.faithfulness(model, [noise()], measures="gradient_input", segments=0.5)
     assert results.left_out.empty
     assert {"mute", "knock-out"} <= set(results.values["perturbation"])
 

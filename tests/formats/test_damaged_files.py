@@ -22,9 +22,9 @@ from tests.formats.test_formats import write
 
 FORMATS = (
     "ggml",
-    "f16",
+    pytest.param("f16", marks=pytest.mark.long),  # in all but the blocks like "ggml" and "q5_0"
     "q5_0",
-    "q8_0",
+    pytest.param("q8_0", marks=pytest.mark.long),
     "openai",
     "MLX",
     "MLX safetensors",
@@ -82,7 +82,7 @@ def open_all(path: Path) -> str | None:
 
 @pytest.mark.usefixtures("quick_tokenizer")
 @pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [12, pytest.param(1000, marks=pytest.mark.long)])
 def test_damaged_files_are_one_clear_error(kind, count, module, tmp_path):
     path, file = write(kind, module, tmp_path / "model")
     data, rng = file.read_bytes(), np.random.default_rng(0)
@@ -133,7 +133,7 @@ def replace_value(text: str, place, value) -> str:
         ("ONNX", "generation_config.json"),
     ],
 )
-@pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [12, pytest.param(1000, marks=pytest.mark.long)])
 def test_odd_values_in_the_texts_beside_are_one_clear_error(kind, name, count, module, tmp_path):
     path, file = write(kind, module, tmp_path / "model")
     file = file.with_name(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -56,12 +57,29 @@ def model_beside():
 
 
 @pytest.mark.filterwarnings("ignore:.*made-up engine")
-def test_below_the_threshold_the_distance_is_said(model_beside):
+@pytest.mark.usefixtures("undrawn")
+def test_below_the_threshold_the_distance_is_said(model_beside, tmp_path):
     model = model_beside(OffsetRuntime(0.9 * MAX_MEAN_NATS))
     why = speechmix.explain(model, CLIP, measures="occlusion")
     assert "0.09 nats, 0.09 on average" in why.details()
     assert why.to_dataframe().attrs["remarks"] == [*why.remarks]
-    assert why.by.endswith("tiny-french-whisper in made-up engine 1.0")
+    writer = "tiny-french-whisper in made-up engine 1.0"
+    assert why.by.endswith(writer)
+    score_clips(
+        model, [CLIP], tmp_path / "run", measures="attention", stacks="decoder", figures=0,
+        progress=False, kinds=["transcripts", "explanations"],
+    )  # fmt: skip
+    run_page = report(tmp_path / "run").read_text()
+    assert f"<dt>{writer} writes</dt>" in run_page
+    assert "tiny-french-whisper writes" not in run_page
+    remarks = (
+        rf"transcript of {writer}",
+        r"Measured is not the engine, but a copy of its weights \(",
+        r"wrote \d+ tokens, its copy agrees on \d+; their log probabilities differ by "
+        r"at most 0\.09 nats",
+    )
+    for text in (why.to_html(), run_page):
+        assert all(re.search(remark, text) for remark in remarks)
 
 
 @pytest.mark.filterwarnings("ignore:.*made-up engine")
@@ -74,8 +92,8 @@ def test_above_it_nothing_is_explained(model_beside, runtime, tmp_path):
     speechmix.explain(model.without_engine(), CLIP, measures="occlusion")
     lines = []
     score_clips(
-        model, [CLIP], tmp_path / "run", measures="attention", figures=0, progress=False,
-        report=lines.append, kinds=["engine_distance", "explanations"],
+        model, [CLIP], tmp_path / "run", measures="attention", stacks="decoder", figures=0,
+        progress=False, report=lines.append, kinds=["engine_distance", "explanations"],
     )  # fmt: skip
     page = report(tmp_path / "run").read_text()
     assert "nothing is explained" in page

@@ -33,7 +33,12 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["whisper-80", "wav2vec2-post", "bert", "gpt2", "marian", "wavlm-stable"]
+    "name",
+    [
+        *("whisper-80", "bert", "gpt2", "wavlm-stable"),
+        # Whisper has an encoder and a decoder, too, and WavLM a convolution.
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("wav2vec2-post", "marian")),
+    ],
 )
 def test_parameters_and_stacks_are_those_of_the_loaded_model(name):
     module = build(name)
@@ -61,7 +66,7 @@ def test_a_folder_with_a_config_alone_is_enough(folder):
     [
         ("tiny", (4, 4), 384, 6, 37.8),
         ("turbo", (32, 4), 1280, 20, 808.9),
-        ("large-v3", (32, 32), 1280, 20, 1543.5),
+        pytest.param("large-v3", (32, 32), 1280, 20, 1543.5, marks=pytest.mark.long),
     ],
 )
 def test_published_whispers_have_the_parameters_that_are_published(

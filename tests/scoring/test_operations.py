@@ -41,11 +41,31 @@ def counted(work) -> int:
     return counter.get_total_flops()
 
 
+_FEW_ROWS = (
+    "whisper-80",
+    "wav2vec2-post",
+    "gpt2",
+)  # the others count rows and these measures alike
+
+
 @pytest.mark.every_family
 @pytest.mark.parametrize(
-    ("measures", "rows"), [(["value_zeroing"], None), (["attention", "attention_norm"], "target")]
+    ("name", "measures", "rows"),
+    [
+        pytest.param(
+            name,
+            measures,
+            rows,
+            marks=[pytest.mark.long] * (rows == "target" and name not in _FEW_ROWS),
+            id=f"{name}-{measures[0]}-{rows}",
+        )
+        for name in ALL_FAMILIES
+        for measures, rows in (
+            (["value_zeroing"], None),
+            (["attention", "attention_norm"], "target"),
+        )
+    ],
 )
-@pytest.mark.parametrize("name", ALL_FAMILIES)
 def test_a_forward_pass_and_maps_take_what_they_take_in_a_real_model(name, measures, rows):
     model = tiny(name, torch.float32)
     operations = count_operations(

@@ -29,7 +29,7 @@ def stored_clip(folder, name):
 
 
 def test_phones_of_a_run(model, clips, tmp_path):
-    run = score_clips([model], clips, tmp_path, units="phone", report=lambda line: None)
+    run = score_clips([model], clips, tmp_path, units="phone", figures=0, report=lambda line: None)
     assert run.done == 1
     (clip,) = clips
     labels = [
@@ -47,7 +47,7 @@ def test_phones_of_a_run(model, clips, tmp_path):
     assert back.unit_roles["cue"].request == "phone:o:1"
     assert back.words == clip.words
     lines = []
-    score_clips([model], clips, tmp_path, units="phone", report=lines.append)
+    score_clips([model], clips, tmp_path, units="phone", figures=0, report=lines.append)
     assert not any("peaks" in line for line in lines)  # nothing is computed again
 
 
@@ -56,7 +56,7 @@ def test_phones_that_a_clip_has_are_used(model, clips, tmp_path):
     first, second = clip.words
     phones = [("o", first.start, first.end), ("z", second.start, second.end)]
     own = clip.replace(tiers={"phone": phones})
-    run = score_clips([model], [own], tmp_path, units="phone", report=lambda line: None)
+    run = score_clips([model], [own], tmp_path, units="phone", figures=0, report=lambda line: None)
     assert run.done == 1
     assert not (tmp_path / "words" / f"{clip.name}.TextGrid").exists()
     assert len(stored_clip(tmp_path, clip.name).tiers["phone"]) == 2
@@ -69,7 +69,7 @@ def test_maps_without_the_phones_have_no_share_and_say_so(model, clips, tmp_path
     for units, words in (("syllable", clip.words), ("word", clip.words), ("phone", None)):
         lines = []
         folder, item = tmp_path / units, clip.replace(words=words, tiers=tiers)
-        run = score_clips([model], [item], folder, units=units, report=lines.append)
+        run = score_clips([model], [item], folder, units=units, figures=0, report=lines.append)
         assert run.done == 1
         assert (folder / "cue_contribution.parquet").is_file() == (units == "phone")
         assert any("score with units 'phone'" in line for line in lines) == (units != "phone")

@@ -15,16 +15,20 @@ from tests.measures.test_gradients import SPANS, with_head
 
 OBJECTIVES = [(3, 7, 9), (5, 2), (1, 4), (3, 7, 9)]
 MEASURES = ("gradient_input", "integrated_gradients", "deeplift", "chefer")
+# Each measure in one family, and the two that differ most in one with all stacks.
+QUICK = {
+    *(("gpt2", measure) for measure in MEASURES),
+    *(("whisper-80", measure) for measure in ("gradient_input", "chefer")),
+}
 
 
 @pytest.mark.filterwarnings("ignore:integrated gradients")
-@pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize(
-    "name",
+    ("name", "measure"),
     [
-        "whisper-80",
-        "gpt2",
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("bert", "wav2vec2-post")),
+        pytest.param(name, measure, marks=[pytest.mark.long] * ((name, measure) not in QUICK))
+        for name in ("whisper-80", "gpt2", "bert", "wav2vec2-post")
+        for measure in MEASURES
     ],
 )
 def test_each_is_that_of_mix(name, measure):
