@@ -43,7 +43,7 @@ COMPUTATIONS = {
     ),
     "phone_sources": lambda model, clips: speechmix.phone_sources(model, clips, by=()),
     "faithfulness": lambda model, clips: speechmix.faithfulness(
-        model, clips, measures="attention", perturbations="mute"
+        model, clips, measures="attention", perturbations="mute (zeros)", metrics=["spearman"]
     ),
 }
 

@@ -67,13 +67,12 @@ def divide(sets, states, groups, seed=0):
 
 
 def test_planted_shares_are_found_within_five_points():
-    for seed in range(2):
-        sets, states, groups, truth = plant_states(seed, groups=60, units=12)
-        assert truth["b"] > 0.1
-        for name, (row, shares) in divide(sets, states, groups).items():
-            assert abs(row["share"] - truth[name]) < 0.05, name
-            assert shares.mean() == pytest.approx(row["share"])
-            assert len(shares) == row["groups"] == 60
+    sets, states, groups, truth = plant_states(0, groups=60, units=12)
+    assert truth["b"] > 0.1
+    for name, (row, shares) in divide(sets, states, groups).items():
+        assert abs(row["share"] - truth[name]) < 0.05, name
+        assert shares.mean() == pytest.approx(row["share"])
+        assert len(shares) == row["groups"] == 60
 
 
 @pytest.mark.long
@@ -177,8 +176,8 @@ def bundled_encoding():
     """What the duration and the identity of words explain of trained and untrained states."""
     twin = functools.partial(speechmix.load, "bundled:tiny-french-ctc", init="random", seed=0)
     sets = {"length": ["duration"], "word": ["label"], "size": ["size"]}
-    clips = bundled.clips()[:20]
-    values = pd.DataFrame({"clip": [c.name for c in clips], "word": 0, "size": range(20)})
+    clips = bundled.clips()[:12]
+    values = pd.DataFrame({"clip": [c.name for c in clips], "word": 0, "size": range(12)})
     values = pd.concat([values, values.assign(word=1, size=values["size"] % 7)])
     return speechmix.encode([trained("tiny-french-ctc"), twin], clips, sets, table=values)
 
@@ -188,15 +187,15 @@ def test_a_model_is_encoded_by_features_of_its_words():
     table = found.to_dataframe()
     assert list(table["set"][:4]) == ["all", "length", "word", "size"]
     assert list(table["layer"].unique()) == [-1, 0, 1, 2, 3]
-    assert set(table["n"]) == {40}
-    assert found.left_out == sum(len(clip.words) for clip in bundled.clips()[:20]) - 40
+    assert set(table["n"]) == {24}
+    assert found.left_out == sum(len(clip.words) for clip in bundled.clips()[:12]) - 24
     last = table[(table["layer"] == 3) & (table["set"] == "all")].set_index("init")["share"]
     assert last["trained"] > last["random"] + 0.1
     shares = found.by_group.groupby(["init", "layer", "set"])["share"].mean()
     expected = table.set_index(["init", "layer", "set"])["share"]
     np.testing.assert_allclose(shares, expected.reindex(shares.index))
     assert repr(found) == (
-        "Encoding(length, word, size: 2 models, 40 units; 20 clips in 10 groups (same pair or same "
+        "Encoding(length, word, size: 2 models, 24 units; 12 clips in 6 groups (same pair or same "
         "target word), speakers unknown)"
     )
 
@@ -227,9 +226,9 @@ def test_sets_that_cannot_be_are_refused():
     with pytest.raises(InputError, match="there is no feature 'tempo'"):
         speechmix.encode(model, clips, {"a": ["tempo"]})
     blank = ["", float("inf"), *range(40)]  # in a CSV a blank cell, of a logarithm infinity
-    units = speechmix.unit_states(model, bundled.clips()[:12])["encoder"].units
+    units = speechmix.unit_states(model, bundled.clips()[:8])["encoder"].units
     values = units[["clip", "index"]].assign(size=blank[: len(units)])
-    found = speechmix.encode(model, bundled.clips()[:12], {"a": ["size", "group"]}, table=values)
+    found = speechmix.encode(model, bundled.clips()[:8], {"a": ["size", "group"]}, table=values)
     assert found.left_out == 2
     models = [model, trained("tiny-french-whisper")]
     with pytest.raises(
@@ -263,11 +262,12 @@ def encode_planted(monkeypatch, seed, *, error=0.25, correlation=0.8, own=0.0, *
     )
 
 
-def test_a_feature_is_not_claimed_for_one_that_is_measured_with_error(monkeypatch):
+@pytest.mark.parametrize("seeds", [range(3, 6), pytest.param(range(11), marks=pytest.mark.long)])
+def test_a_feature_is_not_claimed_for_one_that_is_measured_with_error(monkeypatch, seeds):
     """The states depend on duration alone. With the measured duration as if it were exact, frequency
     is claimed in nine of ten."""
     claims = 0
-    for seed in range(11):
+    for seed in seeds:
         found = encode_planted(monkeypatch, seed)
         row = found.scores.set_index("set").loc["frequency"]
         assert not row["present"]
@@ -280,7 +280,7 @@ def test_a_feature_is_not_claimed_for_one_that_is_measured_with_error(monkeypatc
             assert note.endswith("if the reliability of 'measured' may be as low as 0.7: 0")
             assert note in repr(found)
             claims += 1
-    assert claims >= 9
+    assert claims >= 9 / 11 * len(seeds)
 
 
 @pytest.mark.parametrize("seeds", [(0,), pytest.param((1, 2), marks=pytest.mark.long)])

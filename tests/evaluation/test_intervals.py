@@ -69,7 +69,15 @@ def test_a_difference_of_nothing_is_not_certain():
     assert high > 0.5
 
 
-@pytest.mark.parametrize(("lost", "won"), [(0.0, 0.0), (0.1, 0.0), (0.5, 0.0), (0.2, 0.1)])
+@pytest.mark.parametrize(
+    ("lost", "won"),
+    [
+        (0.0, 0.0),
+        pytest.param(0.1, 0.0, marks=pytest.mark.long),
+        pytest.param(0.5, 0.0, marks=pytest.mark.long),
+        (0.2, 0.1),
+    ],
+)
 def test_differences_of_proportions_hold(lost, won):
     changes = RNG.choice([1, -1, 0], p=[lost, won, 1 - lost - won], size=(1500, 12))
     held = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from types import SimpleNamespace
 
 import pytest
@@ -66,6 +67,7 @@ def load(model_type):
     return speechmix.load(module, processor=processor)
 
 
+@functools.cache
 def whisper_with_prompts():
     """The bundled Whisper, untrained for prompts and translation, with a token for each."""
     bundled = speechmix.load("bundled:tiny-french-whisper")

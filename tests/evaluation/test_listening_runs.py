@@ -26,7 +26,7 @@ def models():
 
 
 def test_a_run_says_where_as_a_report_at_once_does(models, tmp_path, monkeypatch):
-    items = planted.items(9)
+    items = planted.items(8)
     same_tokens = ListeningItem(items[0].clip.replace(name="same"), "?", "low", ("low", " low"))
     items = [*items[:4], same_tokens, *items[4:]]
     loaded = []

@@ -123,9 +123,10 @@ def test_a_singular_fit_of_a_balanced_table_estimates_the_means():
         assert estimate["Intercept"] == pytest.approx(expected, abs=1e-8)
 
 
-def test_fits_are_the_best_of_several_starts():
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 12), marks=pytest.mark.long)])
+def test_fits_are_the_best_of_several_starts(seeds):
     """Random slopes with small variances: a search with bounds stops early in some of these."""
-    for seed in range(12):
+    for seed in seeds:
         rng, codes = np.random.default_rng(seed), np.repeat(np.arange(20), 7)
         slope = rng.normal(size=(140, 2))
         z = np.column_stack([np.ones(140), slope])
@@ -245,7 +246,7 @@ def power_of_t_test(effect, count):
 
 
 def test_power_is_that_of_the_t_test_within_the_error_of_the_simulation():
-    plan = speechmix.power(drops(200, 0.4), "drop ~ 1", clips=[20, 40], simulations=150)
+    plan = speechmix.power(drops(100, 0.4), "drop ~ 1", clips=[20, 40], simulations=80)
     for row in plan.itertuples():
         assert row.low <= power_of_t_test(0.4, row.clips) <= row.high
         assert row.power_low < row.power < row.power_high
@@ -256,7 +257,7 @@ def test_without_an_effect_power_is_the_level():
     assert plan["low"][0] <= 0.05 <= plan["high"][0]
 
 
-@pytest.mark.parametrize("suffix", ["", " (2)"])
+@pytest.mark.parametrize("suffix", [pytest.param("", marks=pytest.mark.long), " (2)"])
 def test_clips_that_are_in_the_pilot_twice_give_no_power(suffix):
     pilot = drops(12)
     twice = pd.concat([pilot, pilot.assign(clip=pilot["clip"] + suffix)])
@@ -329,7 +330,7 @@ def unequal_spread(seed, few=2, clips=16, ratio=4.0):
 
 
 def test_skewed_slopes_of_few_clips_conclude_nothing_without_a_note():
-    for seed in range(11):
+    for seed in range(4):
         fitted = speechmix.mixed_model(skewed_slopes(seed), "y ~ layer")
         assert any(
             "12 values of 'clip' are few: nothing is concluded, 3 more" in n for n in fitted.notes

@@ -146,7 +146,7 @@ def test_few_of_many_nulls_claim_an_onset():
     assert count_null_claims(400, seed=7) <= 20
 
 
-@pytest.mark.parametrize("checkpoints", [6, 8, 12])
+@pytest.mark.parametrize("checkpoints", [6, pytest.param(8, marks=pytest.mark.long), 12])
 def test_needs_that_wander_as_random_walks_are_no_rise(checkpoints):
     claims = 0
     for seed in range(11):
@@ -248,10 +248,11 @@ def test_without_step_0_a_rise_is_one_above_one_more_untrained_model(twins, size
     assert (row["reason"] == text) == (twins < 5)
 
 
-def test_twins_that_pose_as_trained_claim_nothing():
+@pytest.mark.parametrize("seeds", [4, pytest.param(11, marks=pytest.mark.long)])
+def test_twins_that_pose_as_trained_claim_nothing(seeds):
     """A training that leaves the need of each model as it was at its start, without its step 0."""
     claims = 0
-    for seed in range(11):
+    for seed in range(seeds):
         random = np.random.default_rng(seed)
         need = np.where(np.arange(CHECKPOINTS) > 0, random.normal(0, 1), 0.0)
         shares, ablation, clips, steps = tables(random, need)

@@ -58,7 +58,7 @@ def planted(model, margin):
 
 def tones(threshold, name, steps=7, seed=0):
     """A continuum from one tone to another, whose items have thresholds and noise of their own."""
-    times = np.arange(RATE // 5) / RATE
+    times = np.arange(RATE // 10) / RATE
     first, second, item = (np.sin(2 * np.pi * tone * times) for tone in TONES)
     noise = 1e-3 * np.random.default_rng(seed).normal(size=len(times))
     ends = [
@@ -81,7 +81,11 @@ def pair(number, **options):
 
 
 class TestPlantedThresholds:
-    @pytest.mark.parametrize("steps", [3, 5, 7, 11, 21])
+    @pytest.mark.parametrize(
+        "steps",
+        [3, pytest.param(5, marks=pytest.mark.long), 7]
+        + [pytest.param(steps, marks=pytest.mark.long) for steps in (11, 21)],
+    )
     def test_of_one_continuum_within_a_step(self, classifier, steps):
         rng = np.random.default_rng(steps)
         for seed in range(8):
@@ -133,7 +137,7 @@ class TestPlantedThresholds:
     @pytest.mark.parametrize(
         "margin",
         [
-            lambda share, item: 0 * share,
+            pytest.param(lambda share, item: 0 * share, marks=pytest.mark.long),
             lambda share, item: 1e-6 * torch.sin(1e6 * share),  # rounding on both sides of 50 %
             lambda share, item: 40 * (item - 0.4) + 0 * share,
         ],
@@ -156,8 +160,9 @@ class TestPlantedThresholds:
 class TestIntervals:
     """Of items with thresholds around a known one, and of items without any."""
 
-    def test_nine_of_ten_cover_the_threshold(self):
-        values, hits, seeds = np.linspace(0, 1, 7), 0, 100
+    @pytest.mark.parametrize("seeds", [40, pytest.param(100, marks=pytest.mark.long)])
+    def test_nine_of_ten_cover_the_threshold(self, seeds):
+        values, hits = np.linspace(0, 1, 7), 0
         for seed in range(seeds):
             rng = np.random.default_rng(seed)
             thresholds = rng.normal(0.45, 0.12, 10)[:, None]
@@ -191,14 +196,15 @@ class TestIntervals:
             assert "no crossing: the fitted curve is up to" in result["conclusion"]
             assert "cross 50 % at 0." in result["conclusion"]
 
-    def test_designs_with_one_threshold_are_rarely_refused(self):
+    @pytest.mark.parametrize("seeds", [20, pytest.param(50, marks=pytest.mark.long)])
+    def test_designs_with_one_threshold_are_rarely_refused(self, seeds):
         values, refused = np.linspace(0, 1, 7), 0
-        for seed in range(50):
+        for seed in range(seeds):
             rng = np.random.default_rng(seed)
             thresholds = rng.normal(0.45, 0.12, (8, 1))
             result = find_crossing(values, 1 / (1 + np.exp(20 * (values - thresholds))))
             refused += np.isnan(result["crossing"])
-        assert refused <= 3
+        assert refused <= 0.06 * seeds
 
     @pytest.mark.parametrize("groups", [5, 12])
     def test_responses_without_a_trend_rarely_cross(self, groups):
@@ -238,7 +244,7 @@ class TestBundledModels:
         clips = speechmix.response_curve(trained, steps[0].clips)
         assert clips.table["value"].tolist() == clips.table["step"].tolist() == [1, 2, 3, 4, 5]
         np.testing.assert_allclose(clips.table["margin"], margins)
-        untrained = speechmix.response_curve(random, steps)
+        untrained = speechmix.response_curve(random, steps[:1])
         assert "no crossing" in untrained.summary
 
     def test_text_that_the_decoder_reads_decides(self):

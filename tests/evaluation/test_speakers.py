@@ -24,9 +24,11 @@ from speechmix.runs.score_clips import score_clips
 from tests.models import trained
 
 SEEDS = range(11)
-FEW_SEEDS = [
-    pytest.param(seed, marks=[] if seed < 3 else pytest.mark.long) for seed in SEEDS
-]  # a probe takes seconds
+
+
+def seeds_in_short(count: int) -> list:
+    """All seeds, of which all but so many are for `make soak`."""
+    return [pytest.param(seed, marks=[] if seed < count else pytest.mark.long) for seed in SEEDS]
 
 
 def clip_table(speaker_count: int, clips_each: int) -> pd.DataFrame:
@@ -47,7 +49,7 @@ def group_means(values: np.ndarray, groups: pd.Series) -> np.ndarray:
 
 
 class TestIntervals:
-    @pytest.mark.parametrize("seed", SEEDS)
+    @pytest.mark.parametrize("seed", seeds_in_short(3))
     def test_of_ten_speakers_and_more_cover_their_mean(self, seed):
         for speaker_count in (10, 15, 30):
             groups, _ = assign_groups(clip_table(speaker_count, 20))
@@ -64,12 +66,13 @@ class TestIntervals:
         assert len(means) < FEWEST_GROUPS
         assert np.isnan(mean_interval(means)).all()
 
-    def test_to_one_more_untrained_model_cover(self):
+    @pytest.mark.parametrize("draws", [2, pytest.param(4, marks=pytest.mark.long)])
+    def test_to_one_more_untrained_model_cover(self, draws):
         """Fifteen speakers: of a trained model that is a draw like its twins hardly any is claimed."""
         clips = clip_table(15, 10).assign(group=lambda table: assign_groups(table)[0])
         claims = []
         for seed in SEEDS:
-            for values in draw_values(15, 10, seed, 4):
+            for values in draw_values(15, 10, seed, 4)[:draws]:
                 tables = [clips.assign(init="trained", seed=None, contribution=10 * values)]
                 means = np.random.default_rng(seed).normal(size=9)
                 for number, mean in enumerate(means):
@@ -87,10 +90,10 @@ class TestIntervals:
 
 @functools.cache
 def spoken_clips() -> tuple[speechmix.Clip, ...]:
-    """Bundled clips of ten pairs, as if by five speakers who say two pairs each."""
-    clips = [clip for clip in bundled.clips() if clip.meta["side"] == "left"][:20]
+    """Bundled clips of six pairs, as if by five speakers, the first of whom says two pairs."""
+    clips = [clip for clip in bundled.clips() if clip.meta["side"] == "left"][:12]
     return tuple(
-        clip.replace(meta={**clip.meta, "speaker": f"s{index // 4}"})
+        clip.replace(meta={**clip.meta, "speaker": f"s{max(0, index // 2 - 1)}"})
         for index, clip in enumerate(clips)
     )
 
@@ -118,10 +121,15 @@ def voices_of_numbers(seed: int) -> list[speechmix.Clip]:
     return clips
 
 
-@pytest.mark.parametrize("seed", FEW_SEEDS)
+@functools.lru_cache(1)
+def probe_of_numbers(seed: int):
+    options = {"method": "ridge", "controls": 1, "shuffles": 19}
+    return speechmix.probe(trained("tiny-french-ctc"), voices_of_numbers(seed), **options)
+
+
+@pytest.mark.parametrize("seed", seeds_in_short(1))  # a probe takes a second
 def test_a_probe_of_a_random_number_of_each_speaker_claims_nothing(seed):
-    model, options = trained("tiny-french-ctc"), {"method": "ridge", "controls": 1, "shuffles": 19}
-    probes = speechmix.probe(model, voices_of_numbers(seed), **options)
+    probes = probe_of_numbers(seed)
     table = probes.to_dataframe()
     assert set(table["groups"]) == {6}
     assert table["low"].isna().all()
@@ -133,7 +141,7 @@ def test_a_probe_that_may_hear_the_speaker_reads_the_number():
     """The same with clips as groups, as it was: so the case above is not an empty one."""
     clips, model = voices_of_numbers(0), trained("tiny-french-ctc")
     options = {"method": "ridge", "controls": 0, "shuffles": 0}
-    by_speaker = speechmix.probe(model, clips, **options).to_dataframe()["r2"].max()
+    by_speaker = probe_of_numbers(0).to_dataframe()["r2"].max()
     by_clip = speechmix.probe(model, clips, group="clip", **options).to_dataframe()["r2"].max()
     assert by_clip > 0.4
     assert by_speaker < 0
@@ -254,6 +262,7 @@ def test_every_analysis_groups_by_speakers_and_says_so(analyse):
 
 # Slow ones: that they take the column, the test after this one shows, too.
 _SLOW = (look_ahead, faithfulness, alignment_heads, phone_sources)
+_SLOW += (similarity, probe, probe_of_words, encode, response_curve)
 
 
 @pytest.mark.parametrize(
@@ -267,8 +276,8 @@ def test_every_analysis_groups_by_another_column_on_request(analyse):
     if analyse is speech_ablation:
         pytest.skip("test_a_run_remembers_the_column_that_it_was_given")
     count, text = analyse(list(spoken_clips()), "pair")
-    assert count in (10, None)
-    assert text is None or "in 10 groups (same pair), 5 speakers" in text
+    assert count in (6, None)
+    assert text is None or "in 6 groups (same pair), 5 speakers" in text
 
 
 @every_analysis
@@ -283,6 +292,7 @@ def scored():
     options = {"probes": True, "ablation": True, "figures": 0, "progress": False}
     options |= {"report": lambda line: None}
     measured = {"measures": "attention", "perturbations": "mute (zeros)", "min_words": 2}
+    measured |= {"metrics": ["spearman"], "aggregations": ["last"]}
     options["kinds"] = {"faithfulness": measured, "speech_ablation": {}}
     return lambda folder, group=None: score_clips(
         models, spoken_clips(), folder, group=group, **options
@@ -298,21 +308,31 @@ def groups_of_tables(folder) -> list[set[int]]:
     return [*found, {pd.read_csv(folder / "speech_ablation.csv")["group"].nunique()}]
 
 
+def contents(folder) -> dict[str, bytes]:
+    """What a run's folder has beside the results of single clips and the seconds that it took."""
+    files = (path for path in folder.iterdir() if path.is_file() and path.name != "times.csv")
+    return {path.name: path.read_bytes() for path in files}
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_remembers_the_column_that_it_was_given(scored, tmp_path):
     scored(tmp_path)
     assert groups_of_tables(tmp_path) == [{5}] * 6
-    text = "20 clips in 5 groups (same speaker), 5 speakers."
+    text = "12 clips in 5 groups (same speaker), 5 speakers."
     assert Study.open(tmp_path).grouping == text
     assert compare(tmp_path).grouping == text
     assert model_cards(tmp_path)[0].profiles[0].clips["grouping"] == text
-    assert set(Study.open(tmp_path, group="pair").headline["groups"]) == {10}
-    assert set(compare(tmp_path, group="pair").headline["groups"]) == {10}
-    assert model_cards(tmp_path, group="pair")[0].profiles[0].clips["groups"] == 10
-    for _ in range(2):  # the second start finds the run as it was finished
-        scored(tmp_path, "pair")
-        assert open_run(tmp_path).group == "pair"
-        assert groups_of_tables(tmp_path) == [{10}] * 6
+    assert set(Study.open(tmp_path, group="pair").headline["groups"]) == {6}
+    assert set(compare(tmp_path, group="pair").headline["groups"]) == {6}
+    assert model_cards(tmp_path, group="pair")[0].profiles[0].clips["groups"] == 6
+    scored(tmp_path, "pair")
+    assert open_run(tmp_path).group == "pair"
+    assert groups_of_tables(tmp_path) == [{6}] * 6
+    tables = contents(tmp_path)
+    assert len(tables) > 6
+    scored(tmp_path, "pair")  # the second start finds the run as it was finished
+    assert open_run(tmp_path).group == "pair"
+    assert contents(tmp_path) == tables
     scored(tmp_path)
     assert open_run(tmp_path).group is None
     assert groups_of_tables(tmp_path) == [{5}] * 6

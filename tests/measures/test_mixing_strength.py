@@ -119,7 +119,7 @@ def test_in_a_conformer_the_changes_of_a_window_of_rows_count(name, engine, set_
         model.module, inputs, where, [list(range(*span)) for span in spans]
     )
     measures = ["attention", f"value_zeroing:engine={engine}"]
-    for batch_size in (1, 50, 100_000):
+    for batch_size in (7, 100_000):  # one by one, the model of another test is
         set_pair_batches(batch_size)
         maps = speechmix.mix(model, inputs, measures=measures, spans=spans)
         np.testing.assert_allclose(
@@ -134,11 +134,11 @@ def test_frames_of_a_conformer_and_clips_of_a_batch(name):
     where = MORE_FAMILIES[name].stacks["encoder"]
     for item, maps, length in zip(items, together, (41, 57), strict=True):
         expected = oracle_by_path.mixing_strength(
-            model.module, item, where, [[frame] for frame in range(length)]
+            model.module, item, where, [[frame] for frame in range(0, length, 4)]
         )
-        np.testing.assert_allclose(
-            maps["attention", "encoder"].mixing_strength, expected, rtol=1e-10
-        )
+        found = maps["attention", "encoder"].mixing_strength
+        assert found.shape[1] == length
+        np.testing.assert_allclose(found[:, ::4], expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["wav2vec2-stable", "whisper-80", "bert"])

@@ -23,7 +23,10 @@ def close(found, expected, tolerance=1e-9):
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
 
 
-@pytest.mark.parametrize(("distance", "pooling"), [("cosine", "mean"), ("euclidean", "max")])
+@pytest.mark.parametrize(
+    ("distance", "pooling"),
+    [("cosine", "mean"), pytest.param("euclidean", "max", marks=pytest.mark.every_family)],
+)
 def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(model, distance, pooling):
     inputs = inputs_of(model)
     measure = f"value_zeroing:distance={distance}"
@@ -83,6 +86,7 @@ def test_wavlm_attention_is_per_head_and_averages_to_what_transformers_returns(m
     assert np.abs(found[:, 0] - found[:, 1]).max() > 0.01
 
 
+@pytest.mark.every_family
 def test_frames_as_units_equal_single_frame_spans(model):
     inputs = inputs_of(model)
     whole = speechmix.mix(model, inputs, stacks=["encoder"])["value_zeroing", "encoder"]
@@ -112,6 +116,7 @@ def test_batch_size_changes_nothing(batch_size, set_pair_batches):
         close(found[key].scores, expected[key].scores, 1e-12)
 
 
+@pytest.mark.every_family
 def test_chosen_targets_are_rows_of_the_whole_map(model):
     inputs = inputs_of(model)
     rows = {"encoder": [2, 0], "decoder": [5, 1], "cross": [6]}

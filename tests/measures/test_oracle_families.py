@@ -72,7 +72,7 @@ def lists_of(entry, found):
     [
         {"distance": "cosine"},
         pytest.param({"distance": "euclidean"}, marks=pytest.mark.long),
-        {"head": 3},
+        pytest.param({"head": 3}, marks=pytest.mark.every_family),
     ],
     ids=str,
 )
@@ -83,6 +83,7 @@ def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(name, change):
             "heads share value vectors, so no hook on the projection zeroes those of one head"
         )
     heads, distance = "each" if "head" in change else "mean", change.get("distance", "cosine")
+    expected = {}  # slow, and the same for both engines
     for engine in ("delta", "replay") if change == {"distance": "cosine"} else ("delta",):
         measure = f"value_zeroing:distance={distance},engine={engine}"
         maps = speechmix.mix(
@@ -92,11 +93,17 @@ def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(name, change):
             rows, columns = lists_of(entry, maps[measure, stack])
             found = maps[measure, stack].scores
             found = found[:, change["head"]] if "head" in change else found
-            expected = oracle.value_zeroing(
-                model.module, entry.inputs(entry.length), where, rows, columns, **change
-            )
+            if stack not in expected:
+                expected[stack] = (
+                    rows,
+                    columns,
+                    oracle.value_zeroing(
+                        model.module, entry.inputs(entry.length), where, rows, columns, **change
+                    ),
+                )
+            assert (rows, columns) == expected[stack][:2]
             exact = entry.heard and stack == "encoder"  # whose norms compute in float64
-            close(found, expected, 1e-10 if exact else entry.tolerance)
+            close(found, expected[stack][2], 1e-10 if exact else entry.tolerance)
 
 
 @pytest.mark.every_family

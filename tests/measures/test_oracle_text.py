@@ -31,7 +31,10 @@ def sides(model, stack, n_tokens=7):
     return tokens, tokens if stack == "decoder" else words
 
 
-@pytest.mark.parametrize(("distance", "engine"), [("cosine", "delta"), ("euclidean", "replay")])
+@pytest.mark.parametrize(
+    ("distance", "engine"),
+    [("cosine", "delta"), pytest.param("euclidean", "replay", marks=pytest.mark.every_family)],
+)
 def test_value_zeroing_is_rerunning_the_layer_with_zeroed_values(
     text_model, text_family_name, distance, engine
 ):

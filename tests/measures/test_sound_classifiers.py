@@ -55,7 +55,7 @@ def test_every_class_of_the_mapping_is_here():
     assert set(MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES.values()) <= built
 
 
-@pytest.mark.parametrize("name", SUPPORTED)
+@pytest.mark.parametrize("name", WITH_LONG)
 def test_removals_of_words_are_those_by_hand(name):
     model, muted = classifier(name), sound().copy()
     table = speechmix.ablate_input(model, clip(), fills=["zeros"], objective=("sad",)).table
@@ -226,14 +226,17 @@ def test_maps_that_end_elsewhere_than_the_head_reads_are_refused(name, weighted)
         ("ast", {}, "tokens that the model adds"),
         ("wav2vec2", {"use_weighted_layer_sum": True}, "a weighted sum of all layers"),
         ("wav2vec2", {}, None),
-        ("wav2vec2-bert", {}, None),
+        pytest.param("wav2vec2-bert", {}, None, marks=pytest.mark.long),
         ("whisper", {}, None),
     ],
 )
 def test_faithfulness_of_a_label(name, options, reason):
     with_foil = clip(text="les amis sont partis", cue=1, target=3, foil="parties")
     results = speechmix.faithfulness(
-        classifier(name, **options), [with_foil], measures=["gradient_input", "value_zeroing"]
+        classifier(name, **options),
+        [with_foil],
+        measures=["gradient_input", "value_zeroing"],
+        metrics=["spearman"],
     )
     table = results.to_dataframe()
     assert {"mute", "knock-out"} <= set(results.perturbations)

@@ -42,7 +42,10 @@ def test_no_measure_is_left_out(hook, page):
     }
 
 
-@pytest.mark.parametrize(("family", "stack"), [("gpt2", "decoder"), ("bert", "encoder")])
+@pytest.mark.parametrize(
+    ("family", "stack"),
+    [("gpt2", "decoder"), pytest.param("bert", "encoder", marks=pytest.mark.long)],
+)
 def test_numbers_of_two_cases_are_those_of_the_page(hook, page, family, stack):
     measures = ["value_zeroing", "attention", "attention_norm", "alti_l2"]
     table = measure_recovery(

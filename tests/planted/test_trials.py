@@ -128,7 +128,7 @@ def test_noise_hides_edges_by_and_by():
         "measures": ["value_zeroing"],
         "cases": ["copy"],
         "families": ["gpt2"],
-        "seeds": range(4),
+        "seeds": range(2),
         "aggregations": (),
     }
     quiet, loud = (

@@ -111,9 +111,10 @@ def study_with_a_perfect_measure(seed: int, count: int = 20) -> dict[tuple[str, 
     return rows | {("perfect", "mean"): np.ones(count)}
 
 
-def test_a_row_that_only_two_groups_have_silences_nobody():
+@pytest.mark.parametrize("seeds", [5, pytest.param(15, marks=pytest.mark.long)])
+def test_a_row_that_only_two_groups_have_silences_nobody(seeds):
     named = 0
-    for seed in range(15):
+    for seed in range(seeds):
         rows = study_with_a_perfect_measure(seed)
         without = board_of(values_of(rows))
         two = np.full(20, np.nan)
@@ -126,7 +127,7 @@ def test_a_row_that_only_two_groups_have_silences_nobody():
         assert "fewer than 8 groups have a number: rare (encoder, mean)." in describe_leaderboard(
             board, perturbation="mute", metric="spearman"
         )
-    assert named == 15
+    assert named == seeds
 
 
 def test_a_row_with_just_enough_groups_silences_nobody_either():
@@ -169,7 +170,7 @@ def test_order_of_rows_doubled_clips_and_names_of_measures_change_nothing():
     pd.testing.assert_frame_equal(board_of(choose_best_layer(renamed)), expected)
 
 
-@pytest.mark.parametrize("count", [10, 30])
+@pytest.mark.parametrize("count", [10, pytest.param(30, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("values", "chance"), [((-1, -0.5, -0.5, 0.5, 0.5, 1), 0), ((0, 0, 1), 1 / 3)]
 )
@@ -188,7 +189,9 @@ def test_measures_that_know_nothing_are_not_named_winners(values, chance, count)
     assert named <= 0.05 * runs
 
 
-@pytest.mark.parametrize(("count", "share"), [(12, 0.95), (20, 1.0)])
+@pytest.mark.parametrize(
+    ("count", "share"), [(12, 0.95), pytest.param(20, 1.0, marks=pytest.mark.long)]
+)
 def test_a_perfect_measure_is_nearly_always_named_from_twelve_groups_on(count, share):
     better = [
         board_of(values_of(study_with_a_perfect_measure(seed, count))).iloc[0] for seed in range(20)

@@ -42,14 +42,11 @@ def test_a_model_without_a_head_is_judged_by_its_states():
     folder = bundled.models()["tiny-french-ctc"]
     extractor = transformers.AutoFeatureExtractor.from_pretrained(folder)
     headless = speechmix.load(trained("tiny-french-ctc").module.base_model, processor=extractor)
-    trial = speechmix.faithfulness(headless, CLIPS, measures="attention", aggregations=["last"])
+    asked = {"measures": "attention", "aggregations": ["last"], "metrics": ["spearman", "top_1"]}
+    trial = speechmix.faithfulness(headless, CLIPS[:2], **asked)
     assert trial.perturbations == ["states"]  # the mean over all fills
     with_head = speechmix.faithfulness(
-        trained("tiny-french-ctc"),
-        CLIPS,
-        perturbations="states",
-        measures="attention",
-        aggregations=["last"],
+        trained("tiny-french-ctc"), CLIPS[:2], perturbations="states", **asked
     )
     assert trial.values["value"].to_numpy() == pytest.approx(
         with_head.values["value"].to_numpy(), abs=1e-6
@@ -59,7 +56,7 @@ def test_a_model_without_a_head_is_judged_by_its_states():
 def test_beside_a_judge_of_decisions():
     trial = speechmix.faithfulness(
         trained("tiny-french-ctc"),
-        CLIPS,
+        CLIPS[:1],
         perturbations=["states (zeros)", "mute (zeros)"],
         measures=["attention", "gradient_input", "lrp", "occlusion"],
         metrics=["spearman"],

@@ -286,6 +286,7 @@ def test_what_cannot_be_judged_is_recorded_and_not_lost():
         [short, wordless, alone, alone],
         measures="attention",
         perturbations=["patch", "mute"],
+        metrics=["spearman"],
     )
     reasons = trial.left_out.groupby("item")["reason"].agg(" | ".join)
     assert "fewer than 3 words besides the target: encoder 1" in reasons[short.name]

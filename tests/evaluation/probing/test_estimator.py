@@ -44,7 +44,7 @@ def fit(values, **settings):
     [
         (SVC(kernel="linear"), "SVC"),
         (KNeighborsClassifier(3), "KNeighborsClassifier"),
-        (make_pipeline(StandardScaler(), RandomForestClassifier(20, random_state=0)), "Pipeline"),
+        (make_pipeline(StandardScaler(), RandomForestClassifier(5, random_state=0)), "Pipeline"),
     ],
 )
 def test_an_estimator_reads_the_label_and_not_the_control_task(estimator, name):

@@ -153,7 +153,8 @@ def bits_of_one_regression(states, classes, strength: float) -> float:
 
 @pytest.mark.parametrize(
     ("count", "width"),
-    [(40, 64), (40, 1024), (200, 256), (600, 64), pytest.param(2000, 1024, marks=pytest.mark.long)],
+    [(40, 64), (40, 1024), (600, 64)]
+    + [pytest.param(*size, marks=pytest.mark.long) for size in ((200, 256), (2000, 1024))],
 )
 @pytest.mark.parametrize("kind", ["one dimension", "all dimensions", "overlap"])
 def test_the_code_is_as_short_as_that_of_logistic_regression_on_the_same_blocks(kind, count, width):
@@ -171,7 +172,10 @@ def test_the_code_is_as_short_as_that_of_logistic_regression_on_the_same_blocks(
     )  # where all sent labels are alike the two codes differ by a bit or so
 
 
-@pytest.mark.parametrize(("count", "width"), [(40, 64), (40, 1024), (200, 256), (600, 64)])
+@pytest.mark.parametrize(
+    ("count", "width"),
+    [(40, 64), (40, 1024), pytest.param(200, 256, marks=pytest.mark.long), (600, 64)],
+)
 def test_random_labels_are_not_compressed_and_cost_little_more_than_one_bit_each(count, width):
     compressions = []
     for seed in range(4):

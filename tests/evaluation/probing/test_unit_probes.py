@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 
 import numpy as np
 import pandas as pd
@@ -129,7 +130,12 @@ def test_the_command_reads_values_from_a_file(tmp_path, capsys):
     rows = [f"{clip.name},{index},{index + 0.5}" for clip in CLIPS for index in (0, 1)]
     values.write_text("\n".join(["clip,word,size", *rows]), encoding="utf-8")
     out = tmp_path / "out"
-    arguments = ["probe", "bundled:clips", "--model", "bundled:tiny-french-ctc", "--level", "word"]
+    source, manifest = bundled.manifest_path("bundled:clips"), tmp_path / "clips.jsonl"
+    rows = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()[:20]]
+    rows = [json.dumps({**row, "path": str(source.parent / row["path"])}) for row in rows]
+    manifest.write_text("\n".join(rows), encoding="utf-8")
+    arguments = ["probe", str(manifest), "--allow-outside", "--model", "bundled:tiny-french-ctc"]
+    arguments += ["--level", "word"]
     arguments += ["--label", "size", "--method", "ridge", "--table", str(values), "--out", str(out)]
     assert main(arguments) == 0
     told = capsys.readouterr().out

@@ -57,7 +57,7 @@ def compare_planted(seed, kind, *, shared=0.0, groups=30, measure="cka"):
     return estimate, comparison.compare_shuffled(*sides, 19, seed).iloc[0]
 
 
-@pytest.mark.parametrize("kind", ["line", "walk", "wave"])
+@pytest.mark.parametrize("kind", ["line", "walk", pytest.param("wave", marks=pytest.mark.long)])
 def test_a_slow_drift_of_both_sides_is_not_claimed(kind):
     """Nothing else is shared."""
     found = [compare_planted(seed, kind) for seed in SEEDS]
