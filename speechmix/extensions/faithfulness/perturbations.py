@@ -156,7 +156,7 @@ def get_perturbation(name: str) -> tuple[Perturbation, tuple[str, ...]]:
     perturbation = PERTURBATIONS.get(kind)
     if perturbation is None or (fills and "fills" not in perturbation.option_names):
         raise InputError(
-            f"perturbations are {', '.join(PERTURBATIONS)}, and of one fill, as 'mute (zeros)'; found "
+            f"perturbations are {', '.join(sorted(PERTURBATIONS))}, and of one fill, as 'mute (zeros)'; found "
             f"{name!r}"
         )
     return perturbation, fills

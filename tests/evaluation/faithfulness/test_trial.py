@@ -349,7 +349,7 @@ def test_pairs_are_of_two():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"perturbations": ["jury"]}, "perturbations are mute, blank, patch, knock-out"),
+        ({"perturbations": ["jury"]}, "perturbations are blank, knock-out, mute, patch"),
         ({"perturbations": ["patch (zeros)"]}, "perturbations are"),
         ({"metrics": ["accuracy"]}, "metrics are some of"),
         ({"aggregations": []}, "aggregations are some of"),
