@@ -129,12 +129,14 @@ def length(repeats: int) -> Iterator[tuple[float, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     subjects = {"words": words, "layers": layers, "twins": twins, "length": length}
-    parser.add_argument("subjects", nargs="*", choices=subjects, default=list(subjects))
+    parser.add_argument("subjects", nargs="*", metavar="|".join(subjects))
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
+    if unknown := set(options.subjects) - set(subjects):  # `choices` of Python 3.11 refuse no words
+        parser.error(f"expected some of {', '.join(subjects)}, found {', '.join(sorted(unknown))}")
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    for name in options.subjects:
+    for name in options.subjects or subjects:
         points = []
         for size, spent in subjects[name](options.repeats):
             points.append((size, spent))
