@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 
 import pytest
@@ -94,14 +95,21 @@ def test_an_attention_kernel_from_the_hub_is_refused(tmp_path):
         speechmix.load(tmp_path, device="cpu")
 
 
-@pytest.fixture
-def adapter(tmp_path):
-    """A folder with a LoRA adapter of a tiny model."""
+@pytest.fixture(scope="module")
+def whole_adapter(tmp_path_factory):
+    """A folder with a LoRA adapter of a tiny model, which no test changes."""
     peft = pytest.importorskip("peft", reason="peft is not installed")
-    build("bert").save_pretrained(tmp_path / "base")
-    adapted(peft, "bert").save_pretrained(tmp_path / "adapter")
-    change_config(tmp_path / "adapter", base_model_name_or_path=str(tmp_path / "base"))
-    return tmp_path / "adapter"
+    folder = tmp_path_factory.mktemp("adapter")
+    build("bert").save_pretrained(folder / "base")
+    adapted(peft, "bert").save_pretrained(folder / "adapter")
+    change_config(folder / "adapter", base_model_name_or_path=str(folder / "base"))
+    return folder / "adapter"
+
+
+@pytest.fixture
+def adapter(whole_adapter, tmp_path):
+    """A copy of it to be damaged."""
+    return shutil.copytree(whole_adapter, tmp_path / "adapter")
 
 
 def change_config(adapter, **entries):

@@ -223,6 +223,7 @@ def test_neither_the_name_nor_the_company_changes_a_window(whisper):
     assert other.to_dataframe().equals(table)
     first = next(decode_windows(whisper, clip))
     alone = speechmix.Clip.from_array(first.audio, RATE, name="alone", language="fr")
+    assert table["window"].nunique() > 1
     expected = table[table["window"] == 0].reset_index(drop=True)
     found = ground(whisper, alone).to_dataframe()
     numbers = ["start", "end", "silence", "noise", "phrase_sound", "probability"]

@@ -1,5 +1,7 @@
 """Explain a clip in which nobody speaks: segments of its sound, and the padding, are the sources."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -28,11 +30,22 @@ def ctc():
     return speechmix.load(bundled.models()["tiny-french-ctc"])
 
 
+@pytest.fixture(scope="module")
+def of_noise(whisper, ctc):
+    """Explains `noise()` by occlusion, once for all tests."""
+    models = {"whisper": whisper, "ctc": ctc}
+    return functools.cache(
+        lambda name: speechmix.explain(models[name], noise(), measures="occlusion")
+    )
+
+
 @pytest.mark.parametrize("name", ["whisper", "ctc"])
-def test_noise_is_explained_by_segments_and_said_to_be_no_speech(name, request):
+def test_noise_is_explained_by_segments_and_said_to_be_no_speech(name, of_noise, request):
     model = request.getfixturevalue(name)
-    for clip in (noise(), noise(language="fr"), noise(text="nos maisons")):
-        why = speechmix.explain(model, clip, measures="occlusion")
+    clips = [noise(), noise(language="fr"), noise(text="nos maisons")]
+    for clip in clips:
+        is_first = clip is clips[0]
+        why = of_noise(name) if is_first else speechmix.explain(model, clip, measures="occlusion")
         sound = [source.label for source in why.sources if source.side == "sound"]
         assert sound == LABELS
         [remark] = why.remarks
@@ -45,14 +58,13 @@ def test_noise_is_explained_by_segments_and_said_to_be_no_speech(name, request):
         assert np.isfinite(why.drops[:, :8]).all()
 
 
-def test_the_padding_is_a_source_that_cannot_be_removed(whisper, ctc):
+def test_the_padding_is_a_source_that_cannot_be_removed(whisper, of_noise):
     why = speechmix.explain(whisper, noise(), measures=["occlusion", "gradient_input", "lrp"])
     [padding] = [index for index, source in enumerate(why.sources) if source.side == "padding"]
     assert why.sources[padding].label == "<padding>"
     assert np.isnan(why.drops[:, padding]).all()
     assert np.isnan(why.attributions["occlusion"].values[:, padding]).all()
     assert len(why.frames) == 100  # frames of the sound alone
-    clip = speechmix.segment_clip(noise(), 0.25)
     for name in ("gradient_input", "lrp"):
         attribution = why.attributions[name]
         assert np.isfinite(attribution.values[:, padding]).all()
@@ -61,7 +73,7 @@ def test_the_padding_is_a_source_that_cannot_be_removed(whisper, ctc):
     lrp = why.attributions["lrp"]
     parts = np.nan_to_num(lrp.values).sum(axis=1) + np.nan_to_num(lrp.rest)
     np.testing.assert_allclose(parts, lrp.totals, rtol=1e-4, atol=1e-4)
-    sides = {source.side for source in speechmix.explain(ctc, clip, measures="occlusion").sources}
+    sides = {source.side for source in of_noise("ctc").sources}
     assert sides == {"sound"}
 
 
@@ -90,7 +102,7 @@ def test_the_effect_of_a_segment_is_that_of_its_samples():
 
 
 @pytest.mark.parametrize("name", ["whisper", "ctc"])
-def test_without_a_target_the_whole_text_is_the_decision(name, request):
+def test_without_a_target_the_whole_text_is_the_decision(name, of_noise, request):
     model = request.getfixturevalue(name)
     values = speechmix.shapley(model, noise(), segments=0.5)
     assert values.table["label"].tolist() == [
@@ -98,11 +110,12 @@ def test_without_a_target_the_whole_text_is_the_decision(name, request):
     ]
     total = values.margin - values.provenance["nothing"]
     assert values.table["drop"].sum() == pytest.approx(total, abs=1e-9)
-    why = speechmix.explain(model, noise(), measures="occlusion", top=0)
     if name == "whisper":  # log-probabilities of all tokens but the end
+        why = of_noise(name)
         logs = [np.log(token.probability) for token in why.tokens if token.label != "(end)"]
         assert values.margin == pytest.approx(sum(logs), abs=1e-4)
-    results = speechmix.faithfulness(model, [noise()], measures="gradient_input", segments=0.5)
+    options = {"metrics": ["spearman"], "aggregations": ["last"], "segments": 0.5}
+    results = speechmix.faithfulness(model, [noise()], measures="gradient_input", **options)
     assert results.left_out.empty
     assert {"mute", "knock-out"} <= set(results.values["perturbation"])
 
@@ -132,10 +145,9 @@ def test_maps_have_segments_and_the_padding_as_units(name, request):
         np.testing.assert_array_equal(mixing_map.scores, renamed[key].scores)
 
 
-def test_a_name_changes_no_number(whisper):
-    first, second = (
-        speechmix.explain(whisper, noise(name=name), measures="occlusion") for name in "ab"
-    )
+def test_a_name_changes_no_number(whisper, of_noise):
+    first = of_noise("whisper")
+    second = speechmix.explain(whisper, noise(name="b"), measures="occlusion")
     np.testing.assert_array_equal(first.value_by_fill, second.value_by_fill)
 
 

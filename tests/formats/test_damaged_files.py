@@ -15,7 +15,6 @@ import torch
 import speechmix
 from speechmix.adapters.loading.foreign_checkpoint import open_checkpoint
 from speechmix.errors import InputError, ModelError, SpeechmixError
-from speechmix.extensions.engines import whisper_tokens
 from tests.formats import writers
 from tests.formats.damage import damage
 from tests.formats.test_formats import write
@@ -43,14 +42,6 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def module():
     return writers.small_whisper()
-
-
-@pytest.fixture
-def quick_tokenizer(monkeypatch):
-    """One tokenizer for all files: each would take a second."""
-    special = whisper_tokens.special_tokens(writers.ENGLISH, "file")
-    tokenizer = whisper_tokens.create_tokenizer(writers.made_up_tokens(), special, "file")
-    monkeypatch.setattr(whisper_tokens, "create_tokenizer", lambda *_: tokenizer)
 
 
 @contextlib.contextmanager

@@ -81,6 +81,7 @@ def write(kind: str, module, folder):
     return path, path
 
 
+@pytest.mark.usefixtures("quick_tokenizer")
 @pytest.mark.parametrize(
     ("kind", "largest"),
     [
@@ -155,12 +156,13 @@ def test_a_merged_decoder_of_onnx_is_read_and_run(order, module, tmp_path):
     np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=largest)
 
 
+@pytest.mark.usefixtures("quick_tokenizer")
 @pytest.mark.parametrize("kind", ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0"])
 def test_types_of_ggml_are_dequantised_as_gguf_does(kind, module, tmp_path):
     gguf = pytest.importorskip("gguf", reason="the extra `engines` is not installed")
     path = writers.write_ggml(module, tmp_path / "model.bin", kind)
     checkpoint = open_checkpoint(path)
-    again = checkpoint.load_module(torch.float32)  # without the tokenizer, which takes longer
+    again = checkpoint.load_module(torch.float32)
     weight = module.model.decoder.layers[0].fc1.weight.detach().numpy()
     quantised = gguf.GGMLQuantizationType[kind.upper()]
     expected = gguf.quants.dequantize(gguf.quants.quantize(weight, quantised), quantised)

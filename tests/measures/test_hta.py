@@ -148,7 +148,10 @@ def test_from_the_input_is_the_norm_of_the_jacobian_of_all_layers_up_to_it(any_m
 @pytest.mark.parametrize("measure", ["hta", "hta_input"])
 class TestBoth:
     @pytest.mark.every_family
-    @pytest.mark.parametrize("name", ["whisper-80", "gpt2", "llama", "mistral", "bart"])
+    @pytest.mark.parametrize(  # Whisper's decoder has the layers of BART's
+        "name",
+        [pytest.param("whisper-80", marks=pytest.mark.long), "gpt2", "llama", "mistral", "bart"],
+    )
     def test_later_sources_of_a_causal_stack_are_exactly_zero(self, name, measure):
         model = tiny(name)
         scores = speechmix.mix(model, inputs_of(model), measures=measure, stacks="decoder")[
