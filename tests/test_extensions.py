@@ -213,7 +213,7 @@ assert "The 4 words have a mean loudness of" in report("run").read_text()
 assert len(speechmix.word_loudness(clips[0])) == 2
 assert main(["loudness", "run"]) == 0
 print(list(speechmix.mix(model, clips[0], measures="attention_rank")))
-assert main(["check", "--model", "bundled:tiny-french-ctc"]) == 0
+assert main(["status", "run"]) == 0
 """
 
 

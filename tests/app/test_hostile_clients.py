@@ -97,6 +97,7 @@ WRONG = (
     "\0",
     "x" * 10_000,
 )
+VALID = (None, 0, "", "x", [], "\0")  # in some field of a clip
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,9 @@ def test_wrong_types_are_the_askers_fault(server, kind, monkeypatch):
         server.app.queue, "submit", lambda work: take(lambda told: None)
     )  # read, not done
     requests = [{**right, field: value} for field in right for value in WRONG]
-    requests += [{**right, "clip": {**clip, field: value}} for field in clip for value in WRONG]
+    # One function reads the clip of every kind; what it lets through, each kind reads on.
+    values = WRONG if kind == "measure" else VALID
+    requests += [{**right, "clip": {**clip, field: value}} for field in clip for value in values]
     place = urlsplit(server.url)
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=60)
     for request in requests:  # one connection serves them all

@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 import soundfile
 
-from speechmix.extensions.grounding import grounding_runs
+from speechmix.extensions.grounding import calibrate, grounding_runs
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli.command_line import main
 
+pytestmark = pytest.mark.usefixtures("models_loaded_once")
 MODEL = "bundled:tiny-french-whisper"
 
 
@@ -83,7 +84,8 @@ def test_long_recordings_are_cut_into_blocks(recordings, tmp_path, monkeypatch, 
     assert grounding_runs.DEFAULT_FORMATS == ("html", "csv", "vtt", "txt")
 
 
-def test_calibration_is_fitted_and_used(tmp_path, capsys):
+def test_calibration_is_fitted_and_used(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(calibrate, "_RESAMPLES", 20)  # nobody looks at the interval here
     path = tmp_path / "tiny.json"
     manifest = bundled.manifest_path("bundled:clips")
     rows = [json.loads(line) for line in manifest.read_text().splitlines()][:10]

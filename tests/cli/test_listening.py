@@ -10,6 +10,7 @@ from speechmix.extensions.listening.items import ListeningItem, write_listening_
 from speechmix.inputs import bundled
 from speechmix.interfaces.cli.command_line import main
 
+pytestmark = pytest.mark.usefixtures("models_loaded_once")
 MODEL = "bundled:tiny-french-whisper"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pandas as pd
+import pytest
 import soundfile
 
 import speechmix
@@ -12,6 +13,7 @@ from speechmix.inputs import bundled
 from speechmix.interfaces.cli.command_line import main
 from speechmix.runs.score_clips import compute_kinds, score_clips
 
+pytestmark = pytest.mark.usefixtures("models_loaded_once")
 MODEL = "bundled:tiny-french-ctc"
 
 

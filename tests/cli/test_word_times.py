@@ -11,6 +11,7 @@ from speechmix.inputs.formats.word_files import read_words
 from speechmix.interfaces.cli.command_line import create_parser, main
 from speechmix.interfaces.cli.stage_names import join_stage_name
 
+pytestmark = pytest.mark.usefixtures("models_loaded_once")
 MODEL = "bundled:tiny-french-whisper"
 CTC = ["--aligner", "ctc:bundled:tiny-french-ctc", "--device", "cpu"]
 

@@ -3,6 +3,7 @@ done at once."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -14,7 +15,8 @@ import pandas as pd
 import pytest
 
 import speechmix
-from speechmix.extensions.faithfulness import kind
+from speechmix.extensions.faithfulness import evaluate, kind
+from speechmix.extensions.faithfulness.evaluate import evaluate_item
 from speechmix.extensions.faithfulness.faithfulness_runs import faithfulness_of_clips
 from speechmix.files.shard_assignment import Shard
 from speechmix.inputs import bundled
@@ -32,7 +34,7 @@ ASKED = {
     "perturbations": ["mute (zeros)", "patch"],
     "aggregations": ["best layer", "mean"],
 }
-ASKED |= {"metrics": ["spearman", "top_1", "average_precision"]}
+ASKED |= {"metrics": ["spearman", "average_precision"]}
 TABLES = ("faithfulness.csv", "faithfulness_values.csv")
 
 
@@ -157,6 +159,15 @@ def test_what_ties_clips_is_what_their_manifest_says_now(model, tmp_path, monkey
     clips = [clip.replace(meta={}) for clip in bundled.clips() if clip.name in names]
     faithfulness_of_clips(model, clips, tmp_path, **asked)
     monkeypatch.setattr(kind, "evaluate_item", None)  # whoever calls it dies
+    judged = functools.cache(lambda name: evaluate_item(*given[name]))
+    given = {}
+
+    def once(model, item, *more):
+        """What is judged of a clip in memory does not depend on its meta."""
+        given.setdefault(item.name, (model, item, *more))
+        return judged(item.name)
+
+    monkeypatch.setattr(evaluate, "evaluate_item", once)
     for column in (None, "noun", "target_lemma"):
         if column is not None:
             clips = [

@@ -345,10 +345,11 @@ OPTIONS_OF_KINDS = {
     "look_ahead": {"delays_ms": [0, 80], "windows": ["all"]},
 }
 # Faithfulness has shards and kills in test_faithfulness_runs.py, grounding a second run in
-# tests/cli/test_ground.py, explanations in tests/experiments/test_explaining.py; shards of
-# knocking out are tested above.
+# tests/cli/test_ground.py, explanations in tests/experiments/test_explaining.py, listening shards in
+# tests/cli/test_listening.py, lenses a run in tests/interventions/test_lens.py; shards of knocking
+# out are tested above.
 SLOW_KINDS = {"speech_ablation", "listening_routes", "listening_seconds", "look_ahead"}
-SLOW_KINDS |= {"faithfulness", "grounding", "explanations", "knock_out"}
+SLOW_KINDS |= {"faithfulness", "grounding", "explanations", "knock_out", "listening", "lens"}
 
 
 def load_whisper():

@@ -172,9 +172,10 @@ def test_what_depends_on_the_change_is_made_again_and_nothing_else(
     assert resumed.done == 1, resumed.skipped
     assert set(computed) == expected
     fresh = after.run(tmp_path / "fresh")
-    for name, table in tables(fresh.out).items():
-        pd.testing.assert_frame_equal(tables(resumed.out)[name], table)
-    assert tables(resumed.out).keys() == tables(fresh.out).keys()
+    found, expected_tables = tables(resumed.out), tables(fresh.out)
+    assert found.keys() == expected_tables.keys()
+    for name, table in expected_tables.items():
+        pd.testing.assert_frame_equal(found[name], table)
     ((_, maps),) = speechmix.open_run(resumed).maps("a").items()
     ((_, expected_maps),) = speechmix.open_run(fresh).maps("a").items()
     assert maps.keys() == expected_maps.keys()
@@ -303,8 +304,9 @@ def test_what_is_damaged_is_said_and_made_again(case, finished, tmp_path):
         "report": lines.append,
     }
     runs.score_clips([model], [question.clip()], out, overwrite=case == "bit", **given)
+    found = tables(out)
     for name, table in whole.items():
-        pd.testing.assert_frame_equal(tables(out)[name], table)
+        pd.testing.assert_frame_equal(found[name], table)
     json.loads((out / "run.json").read_text(encoding="utf-8"))
     if case in ("cut", "empty"):
         assert sum("damaged" in line for line in lines) >= 3

@@ -141,7 +141,7 @@ def _a_part_gone(folder, models, clips, out):
         pytest.param(_another_text, marks=pytest.mark.long),  # test_resume.py has it, too
         _a_clip_more,
         pytest.param(_a_clip_less, marks=pytest.mark.long),
-        _one_model,
+        pytest.param(_one_model, marks=pytest.mark.long),  # other models: _the_models_swapped
         _the_models_swapped,
         pytest.param(_a_weight, marks=pytest.mark.long),
         _a_score_file_damaged,

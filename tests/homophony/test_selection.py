@@ -18,6 +18,7 @@ import soundfile
 from speechmix.errors import InputError
 from speechmix.runs.journal.stage_journal import run_stage
 from speechmix.runs.journal.stage_lines import input_digest, read_kept_lines
+from speechmix.studies.french import stage_counts
 from speechmix.studies.french.cue_number_pairs import describe_confounded_numbers, find_cue_pair
 from speechmix.studies.french.dataset import (
     SCHEMA,
@@ -167,7 +168,8 @@ def test_balance_is_drawn_by_name_and_seed(study):
         select_examples(study, balance=["age"])
 
 
-def test_counts_add_up(study):
+def test_counts_add_up(study, monkeypatch):
+    monkeypatch.setattr(stage_counts, "draw_count_figure", draw_count_figure)
     table = pd.read_csv(select_examples(study) / "counts.csv")
     mined = table[(table.stage == "mine") & (table.unit == "pairs") & (table.outcome == "kept")][
         "count"

@@ -168,7 +168,7 @@ def test_a_damaged_map_is_left_out_and_named(cueless):
     assert f"synthetic/{shard.name}" in text
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("undrawn", "no_study_figures")
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -278,6 +278,7 @@ def test_a_hostile_transcript_is_text(tmp_path, browser):
         pytest.param({"mapped": 0}, id="no maps", marks=pytest.mark.long),
     ],
 )
+@pytest.mark.usefixtures("undrawn")  # odd figures: tests/plots/test_figures.py
 def test_odd_runs_have_a_sensible_page(tmp_path, browser, odd):
     page = report(synthetic_run(tmp_path / "run", **odd), notes=NOTE)
     browser.messages.clear()

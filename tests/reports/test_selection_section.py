@@ -18,7 +18,7 @@ from speechmix.reporting.pages.transcription import transcription_notes
 from speechmix.runs.results.open_run import open_run
 from tests.reports.synthetic_runs import WORDS, synthetic_run
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = pytest.mark.usefixtures("undrawn", "no_study_figures")
 
 SAID = " ".join(WORDS)
 STAGES = [

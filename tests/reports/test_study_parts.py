@@ -72,7 +72,7 @@ def test_a_section_is_left_out_without_items_and_shows_why_its_file_cannot_be_re
     assert PageSection("A", damaged).parts(content) == [("A", ["means.csv: found no column p"])]
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("undrawn", "no_study_figures")
 def test_a_page_has_a_section_from_outside_the_package(run, monkeypatch):
     def count_clips(content):
         return [f"Counted: {len(content.run.clips)} clips.", content.run.clips[["clip", "seconds"]]]

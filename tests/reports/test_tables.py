@@ -20,6 +20,7 @@ from speechmix.runs.boundary_shifts import score_moved_words
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.score_clips import score_clips
 from tests.conftest import trained
+from tests.reports.conftest import study_figures_left_out
 
 DICTIONARY = Path(__file__).resolve().parents[2] / "data_templates" / "tables.md"
 
@@ -55,7 +56,7 @@ def run(tmp_path_factory, figures_saved_empty):
         skipped=[("row 3", "no such file")],
     )
     assert score_moved_words(done, models, most=2) == 2
-    with figures_saved_empty():
+    with figures_saved_empty(), study_figures_left_out():
         report(done.out)
     return done.out
 
