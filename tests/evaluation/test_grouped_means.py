@@ -92,6 +92,17 @@ def test_groups_are_numbered_anew_where_numbers_grow(table, sort, places, larges
     test_matrices_are_what_pandas_unstacks(table)
 
 
+@pytest.mark.parametrize("sparsity", [0, 2])
+def test_rows_that_lack_a_key_which_follows_from_others_are_left_out(monkeypatch, sparsity):
+    monkeypatch.setattr(module, "_MAX_SPARSITY", sparsity)
+    monkeypatch.setattr(module, "_MAX_SMALL_COUNT", 1)
+    group = pd.Categorical(["g", None, "g", None])
+    rows = pd.DataFrame({"clip": list("abab"), "group": group, "contribution": [1.0, 2, 3, 4]})
+    rows["clip"] = rows["clip"].astype("category")
+    means = grouped_means(rows, ["clip", "group"], "contribution")
+    assert means.to_dict("list") == {"clip": ["a"], "group": ["g"], "contribution": [2.0]}
+
+
 def test_matrices_are_what_pandas_unstacks(table):
     keys = ["model", "layer", "clip", "init"]
     wide = table.groupby(keys, sort=False)["contribution"].mean().unstack("init")

@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-# places for a number of each row: up to so many, numbers are places in an array, beyond they are
-# looked up
+# Numbers for each row: beyond so many, rows are numbered anew, one after the other.
 _MAX_SPARSITY = 2
 _MAX_SMALL_COUNT = 2**16
-_MAX_PLACES = 16  # places for a number of each row while they are numbered anew
+_MAX_PLACES = 16  # for each row: up to so many, old numbers are places in an array
 
 # A row as `DataFrame.to_dict("records")` gives it; each column has a type of its own.
 TableRow = Mapping[Hashable, Any]
@@ -173,10 +172,10 @@ def _encode_column(column: pd.Series) -> tuple[pd.Series, np.ndarray, int]:
 
 
 def _is_determined(codes: np.ndarray, group_numbers: np.ndarray, count: int) -> bool:
-    """Whether rows of the same number have the same code."""
+    """Whether rows of the same number have the same code, and none lacks one."""
     code_by_number = np.empty(count, dtype=codes.dtype)
     code_by_number[group_numbers] = codes
-    return bool((code_by_number[group_numbers] == codes).all())
+    return bool((code_by_number[group_numbers] == codes).all() and not (codes < 0).any())
 
 
 def _first_row_indices(group_numbers: np.ndarray, count: int) -> np.ndarray:

@@ -291,11 +291,8 @@ def whole_stack(table: pd.DataFrame) -> pd.DataFrame:
         columns["seed"] = table["seed"].astype("Int64").fillna(_TRAINED_DRAW).array
     rows = pd.DataFrame(columns, index=table.index, copy=False)
     groups = KeyGroups.by_keys(rows, keys)
-    strength = (
-        table[STRENGTH].to_numpy(dtype=float, na_value=np.nan)
-        if STRENGTH in table
-        else np.ones(len(table))
-    )
+    strengths = table[STRENGTH] if STRENGTH in table else pd.Series(1.0, index=table.index)
+    strength = strengths.to_numpy(dtype=float, na_value=np.nan)
     strength = np.where(strength >= STRENGTH_FLOOR, strength, 0.0)
     total_of_all_layers = groups.average(strength)
     result = pd.DataFrame(groups.columns(rows, keys), copy=False)
