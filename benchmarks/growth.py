@@ -132,7 +132,9 @@ def main() -> None:
     parser.add_argument("subjects", nargs="*", metavar="|".join(subjects))
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    if unknown := set(options.subjects) - set(subjects):  # `choices` of Python 3.11 refuse no words
+    if unknown := set(options.subjects) - set(
+        subjects
+    ):  # argparse's `choices` fails in Python 3.11 if no subject is given
         parser.error(f"expected some of {', '.join(subjects)}, found {', '.join(sorted(unknown))}")
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

@@ -179,6 +179,24 @@ def undrawn(figures_saved_empty):
         yield
 
 
+@contextlib.contextmanager
+def study_figures_left_out():
+    """Context in which pages have no figures of each side of the cue: computing them is most of a
+    page's time, even if they are saved empty. reports/test_page_in_chromium.py looks at them."""
+    from speechmix.reporting.pages import study_figures
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study_figures, "_study_figure_parts", lambda study, *, published: [])
+        yield
+
+
+@pytest.fixture
+def no_study_figures():
+    """Pages of a test have no figures of each side of the cue."""
+    with study_figures_left_out():
+        yield
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _shared_models_stay_as_loaded():
     yield

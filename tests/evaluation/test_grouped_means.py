@@ -75,14 +75,14 @@ def test_means_are_exact_and_do_not_depend_on_how_groups_are_numbered(groups):
 
 
 @pytest.mark.parametrize("largest", [1, 30, 300])
-@pytest.mark.parametrize("places", [0, 16])
+@pytest.mark.parametrize("lookup_size", [0, 16])
 @pytest.mark.parametrize("sort", [False, True])
-def test_groups_are_numbered_anew_where_numbers_grow(table, sort, places, largest, monkeypatch):
+def test_gaps_between_group_numbers_are_closed(table, sort, lookup_size, largest, monkeypatch):
     """A million clips in half a million groups, by model, layer, ..., are more than 64 bits can
     number."""
     monkeypatch.setattr(module, "_MAX_SPARSITY", 0)
     monkeypatch.setattr(module, "_MAX_SMALL_COUNT", largest)
-    monkeypatch.setattr(module, "_MAX_PLACES", places)
+    monkeypatch.setattr(module, "_MAX_LOOKUP_SIZE", lookup_size)
     keys = ["model", "layer", "clip", "group", "init", "seed"]
     expected = table.groupby(keys, sort=sort)["contribution"].mean().reset_index()
     means = grouped_means(as_categories(table), keys, "contribution", sort=sort)

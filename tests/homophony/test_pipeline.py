@@ -20,7 +20,6 @@ from speechmix.errors import InputError
 from speechmix.inputs import bundled
 from speechmix.inputs.formats.word_files import read_words
 from speechmix.interfaces.cli import main
-from speechmix.reporting.pages import study_figures
 from speechmix.runs.journal.stage_lines import lines, read_kept_lines
 from speechmix.runs.score_clips import score_clips
 from speechmix.studies.french.dataset import read_examples
@@ -376,9 +375,8 @@ def test_on_the_command_line(release, tmp_path, capsys):
     assert "transcribe first" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_the_recipe_goes_from_the_release_to_the_page(release, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(study_figures, "_study_figure_parts", lambda study, *, published: [])
+@pytest.mark.usefixtures("undrawn", "no_study_figures")
+def test_the_recipe_goes_from_the_release_to_the_page(release, tmp_path, capsys):
     spec = importlib.util.spec_from_file_location(
         "recipe", ROOT / "recipes" / "french_homophony.py"
     )

@@ -290,7 +290,9 @@ def test_figures_and_tables_lie_beside_the_page(folder):
     ):
         assert (folder / f"{name}.png").stat().st_size > 5_000
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
-    assert pd.read_csv(folder / "layers.csv").groups.eq(20).all()
+    assert (
+        pd.read_csv(folder / "layers.csv").groups.eq(32).all()
+    )  # clips, as there are no pairs now
     again = report(folder)
     assert "<title>Again</title>" in again.read_text(encoding="utf-8")  # the title of before
 

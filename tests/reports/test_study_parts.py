@@ -4,12 +4,13 @@ off stored results."""
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import speechmix
 from speechmix.errors import InputError
 from speechmix.evaluation.cue_contribution import length_exponent
-from speechmix.reporting.pages import run_page
+from speechmix.reporting.pages import run_page, study_figures
 from speechmix.reporting.pages.page_sections import PageContent, PageSection
 from speechmix.reporting.pages.result_sections import LENGTH_ALONE, model_items
 from speechmix.reporting.pages.run_page import SECTIONS, report
@@ -83,3 +84,14 @@ def test_a_page_has_a_section_from_outside_the_package(run, monkeypatch):
     page = report(run[0]).read_text()
     assert "<h2>Counted &lt;clips&gt;</h2>\n<p>Counted: 3 clips.</p>" in page
     assert "Nothing to say" not in page
+
+
+def test_captions_name_twins_only_where_there_are_some():
+    both = pd.DataFrame({"init": ["trained", "random"], "mixing_strength": [0.5, np.nan]})
+    note = study_figures._curves_note(both)
+    assert "Solid: trained models" in note
+    assert "Dashed: untrained twins" in note
+    assert "Strips" in note
+    alone = study_figures._curves_note(both[:1])
+    assert alone == note.replace(study_figures._TWINS_NOTE, "")
+    assert "Strips" not in study_figures._curves_note(both[1:])

@@ -19,8 +19,7 @@ from speechmix.reporting.pages.table_format import latex_table, markdown_table
 from speechmix.runs.boundary_shifts import score_moved_words
 from speechmix.runs.results.open_run import open_run
 from speechmix.runs.score_clips import score_clips
-from tests.conftest import trained
-from tests.reports.conftest import study_figures_left_out
+from tests.conftest import study_figures_left_out, trained
 
 DICTIONARY = Path(__file__).resolve().parents[2] / "data_templates" / "tables.md"
 

@@ -1,15 +1,11 @@
-"""Compute group means of a long table with millions of rows, fast.
+"""Compute group means of a long table with millions of rows, and rank correlations of measures.
 
-In: a table whose columns of text may be categories (as a run's contributions are read), keys, a
-column of numbers. Out: means in the order of ``table.groupby(keys,
-sort=False)[value].mean().reset_index()``. Keys become one whole number a row; a key that follows
-from others, as a clip's group from the clip, adds nothing to it. A mean depends on its values alone.
-Categories stay categories, and only those that are there make a group.
+Means equal those of ``table.groupby(keys, sort=False)[value].mean().reset_index()``, in the same
+order. Keys become one whole number for each row; a key that follows from others, as a clip's group
+follows from the clip, adds nothing to it. Columns may be categories, and stay categories.
 
-Rank correlation (Spearman) of two measures, by layer and of their curves over layers.
-
-In: a table of cue contributions. Heights of measures cannot be compared (cue_contribution.py); which clips
-get more, and which layers, can.
+The values of two measures cannot be compared (cue_contribution.py). Their ranks can: Spearman's
+correlation says whether two measures agree on clips, or on layers.
 """
 
 from __future__ import annotations
@@ -22,10 +18,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-# Numbers for each row: beyond so many, rows are numbered anew, one after the other.
+# Group numbers may have gaps, up to `_MAX_SPARSITY` numbers for each row and `_MAX_SMALL_COUNT`
+# more. Beyond that, `_renumber` closes the gaps; up to `_MAX_LOOKUP_SIZE` numbers for each row by a
+# lookup table, else by hashing, which is slower and takes less memory.
 _MAX_SPARSITY = 2
 _MAX_SMALL_COUNT = 2**16
-_MAX_PLACES = 16  # for each row: up to so many, old numbers are places in an array
+_MAX_LOOKUP_SIZE = 16
 
 # A row as `DataFrame.to_dict("records")` gives it; each column has a type of its own.
 TableRow = Mapping[Hashable, Any]
@@ -40,35 +38,37 @@ def grouped_means(
     """
     groups = KeyGroups.by_keys(table, keys)
     values = groups.average(table[value].to_numpy(dtype=float, na_value=np.nan))
-    means = pd.DataFrame({**groups.columns(table, keys), value: values}, copy=False)
+    means = pd.DataFrame({**groups.first_values(table, keys), value: values}, copy=False)
     return means.sort_values(list(keys), ignore_index=True) if sort else means
 
 
 @dataclass(frozen=True)
 class KeyGroups:
-    """Rows of a table that share their keys; groups come in the order of their first rows."""
+    """Rows of a table grouped by their keys; groups come in the order of their first rows."""
 
-    numbers: np.ndarray  # [rows], -1 for one that lacks a key
-    count: int  # of possible numbers
-    first_rows: np.ndarray  # [groups]
+    group_numbers: np.ndarray  # [rows], -1 for a row that lacks a key
+    number_count: int  # of possible group numbers
+    first_rows: np.ndarray  # [groups], index of the first row of each group
 
     @classmethod
     def by_keys(cls, table: pd.DataFrame, keys: Sequence[str]) -> KeyGroups:
         """Group the rows of a table."""
-        numbers, count = _number_groups([table[name] for name in keys])
-        return cls(numbers, count, _first_row_indices(numbers, count))
+        group_numbers, count = _number_groups([table[name] for name in keys])
+        return cls(group_numbers, count, _first_row_indices(group_numbers, count))
 
     def average(self, values: np.ndarray) -> np.ndarray:
-        """Average the values [rows] of each group [groups], without NaN; NaN for a group of
-        these."""
+        """Average the values [rows] within each group [groups]. NaN is ignored; a group of NaN
+        alone gets NaN."""
         if len(self.first_rows) == len(values):
             return values.copy()
-        by_number = _group_means(values, self.numbers, self.count)
-        means: np.ndarray = by_number[self.numbers[self.first_rows]]
+        by_number = _group_means(values, self.group_numbers, self.number_count)
+        means: np.ndarray = by_number[self.group_numbers[self.first_rows]]
         return means
 
-    def columns(self, table: pd.DataFrame, names: Sequence[Hashable]) -> dict[Hashable, object]:
-        """Return columns of the table in the first row of each group."""
+    def first_values(
+        self, table: pd.DataFrame, names: Sequence[Hashable]
+    ) -> dict[Hashable, object]:
+        """Return the value of some columns in the first row of each group."""
         return _select_columns(table, names, self.first_rows)
 
 
@@ -80,7 +80,7 @@ def distinct_keys(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     >>> distinct_keys(pd.DataFrame({"clip": ["b", "a", "b"], "layer": [0, 0, 0]}), ["clip", "layer"]).to_dict("list")
     {'clip': ['b', 'a'], 'layer': [0, 0]}
     """
-    return pd.DataFrame(KeyGroups.by_keys(table, keys).columns(table, keys), copy=False)
+    return pd.DataFrame(KeyGroups.by_keys(table, keys).first_values(table, keys), copy=False)
 
 
 def select_cells(
@@ -140,8 +140,8 @@ def _number_groups(columns: Sequence[pd.Series]) -> tuple[np.ndarray, int]:
 
 
 def _renumber(group_numbers: np.ndarray, count: int) -> tuple[np.ndarray, int]:
-    """Number the groups that are there one after the other."""
-    if count > _MAX_PLACES * len(group_numbers):
+    """Close the gaps: number the present groups one after the other."""
+    if count > _MAX_LOOKUP_SIZE * len(group_numbers):
         renumbered, distinct_numbers = pd.factorize(group_numbers)
         return renumbered, len(distinct_numbers)
     is_present = np.zeros(count, dtype=bool)

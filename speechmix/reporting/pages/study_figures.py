@@ -197,30 +197,29 @@ _DRAWN_COLUMNS = (
     *PARTS,
 )
 DrawFunction = Callable[..., "Figure"]  # narrow=
-_BANDS_NOTE = (
-    "The band of a trained model is the confidence interval of its mean over groups of clips. It "
-    f"needs at least {FEWEST_GROUPS} groups. The band of the untrained twins is where one more untrained "
-    "model is expected. Each band holds in 95 % of studies for all layers of its curve together."
+_TRAINED_NOTE = (
+    " Solid: trained models, each with a confidence interval of its mean over groups of clips (from "
+    f"{FEWEST_GROUPS} groups on)."
 )
+_TWINS_NOTE = (
+    " Dashed: untrained twins. If there are several, a band shows where one more untrained model is "
+    "expected."
+)
+_BANDS_NOTE = " Each band holds in 95 % of studies for all layers of its curve together."
 _STRIPS_NOTE = (
     " Strips: the mixing strength of each layer of the trained model. Points of layers with a mixing "
     f"strength below {STRENGTH_FLOOR:g} are grey: their contributions mean little."
 )
 _CAPTIONS = {
-    "cue_contribution": "Contribution of the cue over layers. Solid: trained models. Dashed: "
-    f"untrained twins. {_BANDS_NOTE}",
-    "cue_heat_map": "Contribution of the cue in %. Rows are layers; columns are measures, each for "
-    "the trained model and its untrained twins.",
+    "cue_contribution": "Contribution of the cue over layers.",
+    "cue_heat_map": "Contribution of the cue in %. Rows are layers; columns are measures. Each panel "
+    "shows one stack of a trained or an untrained model.",
     "cue_difference": "Trained minus untrained, in percentage points. White is no difference. Nothing is "
     "concluded from single layers.",
     "cue_distribution": "Contribution of the cue in single clips. A mean can hide that some clips "
     "have a large contribution and others none.",
 }
 
-_CONTRIBUTION_CAPTION = (
-    "Contribution of the cue in each layer. Solid: trained model. Dashed: untrained twins, with "
-    "a band in which one more untrained model is expected in 95 % of studies, for all layers together."
-)
 _NEED_CAPTION = (
     " The margin is log p(target) − log p(other spelling). Margin lost: how much the margin falls if "
     "the cue is ablated in that layer alone. It is a mean over groups of related clips, with a 95 % "
@@ -359,7 +358,8 @@ def draw_need_figures(study: Study) -> list[Picture]:
         )
         name = f"contribution_and_need{suffixes[str(side)]}"
         side_text = "" if side == "all" else f"{str(side).capitalize()} cue. "
-        caption = f"{side_text}{_CONTRIBUTION_CAPTION}{_NEED_CAPTION if len(side_drops) else ''}{_strips_note(side_table)}"
+        caption = f"{side_text}Contribution of the cue in each layer.{_curves_note(side_table)}"
+        caption += _NEED_CAPTION if len(side_drops) else ""
         pictures.append(write_page_figure(study, name, figure, caption, narrow=narrow_figure))
     return pictures
 
@@ -381,19 +381,18 @@ def _figure_caption(name: str, table: pd.DataFrame, side: str) -> str:
         column = name.removeprefix("by_").split("_")[0]
         is_side = (table["side"] == side) & table["contribution"].notna()
         measure = measure_label(leading_measure(table["measure"][is_side].unique()))
-        caption = (
-            f"Contribution of the cue by {PART_PHRASES[column]}. Measure: {measure}. Solid: trained "
-            f"models. Dashed: untrained twins. {_BANDS_NOTE}"
-        )
-        return caption + _strips_note(table)
+        caption = f"Contribution of the cue by {PART_PHRASES[column]}. Measure: {measure}."
+        return caption + _curves_note(table)
     caption = next(caption for start, caption in _CAPTIONS.items() if name.startswith(start))
-    return caption + (_strips_note(table) if name.startswith("cue_contribution") else "")
+    return caption + (_curves_note(table) if name.startswith("cue_contribution") else "")
 
 
-def _strips_note(table: pd.DataFrame) -> str:
-    """Explain the strips below curves, where there are some."""
+def _curves_note(table: pd.DataFrame) -> str:
+    """Explain lines and bands of curves and the strips below, as far as the table has them."""
+    notes_by_init = {"trained": _TRAINED_NOTE, "random": _TWINS_NOTE}
+    lines = [note for init, note in notes_by_init.items() if init in table["init"].unique()]
     has_strips = "mixing_strength" in table and table["mixing_strength"].notna().any()
-    return _STRIPS_NOTE if has_strips else ""
+    return "".join([*lines, _BANDS_NOTE, _STRIPS_NOTE if has_strips else ""])
 
 
 def _max_depth_count(table: pd.DataFrame) -> int:
