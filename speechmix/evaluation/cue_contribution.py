@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, TypeGuard, cast
 
 import numpy as np
 
-from ..adapters.generation.model_inputs import written_label
 from ..errors import InputError
 from ..inputs.words.cue_and_target import (
     Cue,
@@ -38,7 +37,7 @@ from ..inputs.words.cue_and_target import (
     find_cue,
     find_word,
 )
-from ..inputs.words.spans import Span
+from ..inputs.words.spans import Span, written_label
 from ..inputs.words.timed_words import Word
 from ..inputs.words.unit_tiers import find_unit_role, requested_unit, role_units
 from ..mixing.maps.measure_registry import find_facts

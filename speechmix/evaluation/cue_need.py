@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InputError
-from ..interventions.value_knock_out import CONTROL, CUE
+from ..inputs.words.cue_and_target import CONTROL, CUE
 from .statistics.claim_rule import FEWEST_CLAIM_GROUPS
 from .statistics.intervals import (
     FEWEST_GROUPS,

@@ -23,7 +23,7 @@ import pandas as pd
 from ..adapters.patching.patches import Patch
 from ..errors import InputError
 from ..inputs.clips.clip import Clip
-from ..inputs.words.cue_and_target import cue_words
+from ..inputs.words.cue_and_target import CONTROL, CUE, cue_words
 from ..inputs.words.timed_words import Word
 from ..mixing.maps.decision_map import DecisionMap
 from .decision import Decision, Source
@@ -187,10 +187,6 @@ def build_decision_map(
         "read": decision.objective.details,
     }
     return DecisionMap(table, intact_margin, provenance)
-
-
-# The ablated source: the cue or, as a control, another word of about its length.
-CUE, CONTROL = "cue", "another word"
 
 
 def ablate(

@@ -15,18 +15,6 @@ Side = Literal["sound", "text"]
 SoundPooling = Literal["mean", "mean of all layers", "added tokens"]
 
 
-def stack_phrase(stack: object, *, start: bool = False) -> str:
-    """Name a stack within a sentence.
-
-    Examples
-    --------
-    >>> stack_phrase("cross"), stack_phrase("encoder"), stack_phrase("encoder", start=True)
-    ('cross-attention', 'the encoder', 'The encoder')
-    """
-    name = "cross-attention" if stack == "cross" else f"the {stack}"
-    return name[0].upper() + name[1:] if start else name
-
-
 @dataclass(frozen=True)
 class Capabilities:
     """The kind of a loaded model.

@@ -20,7 +20,6 @@ one earlier, which predict them (Mohebbi et al. 2023). text_tokens.py makes the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -244,9 +243,6 @@ def run_with_audio(base: nn.Module, inputs: Mapping[str, Any], stacks: tuple[str
         hook.remove()
 
 
-_READING = re.compile(r" \((?:<\S+>|\[\S+\])\)$")  # "([UNK])", "(<unk>)" behind a label
-
-
 @dataclass(frozen=True)
 class Tokens:
     """Tokens that a model is fed, one position each, and the labels of its maps' rows and columns.
@@ -377,22 +373,6 @@ class Tokens:
 
     def _kind_and_word(self, token: int) -> tuple[str, int | None]:
         return self.kinds[token], self.words[token]
-
-
-def label_unknown(text: str, unknown_token: str) -> str:
-    """Label a word or token that a model does not know: as it is written, and what the model reads.
-
-    Examples
-    --------
-    >>> label_unknown("game", "[UNK]"), written_label("game ([UNK])"), written_label("game")
-    ('game ([UNK])', 'game', 'game')
-    """
-    return f"{text} ({unknown_token})"
-
-
-def written_label(label: str) -> str:
-    """A label as it is written in the text, without what the model reads instead."""
-    return _READING.sub("", label)
 
 
 def first_difference(ids: Sequence[int], others: Sequence[int]) -> int | None:

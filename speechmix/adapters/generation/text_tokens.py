@@ -26,9 +26,10 @@ from ...files.cache_keys import digest
 from ...inputs.clips.clip import Clip
 from ...inputs.sentences.sentence import Sentence
 from ...inputs.words.multipart_words import refuse_multipart_word
+from ...inputs.words.spans import label_unknown
 from ..transformers_types import Tokenizer
 from .decoder_context import GeneratedText
-from .model_inputs import PreparedInputs, Tokens, label_unknown
+from .model_inputs import PreparedInputs, Tokens
 
 if TYPE_CHECKING:
     from ...inputs.sentences.sentence import Sentence

@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from ...adapters.families.capabilities import stack_phrase
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import curve_agreement, grouped_means, measure_agreement
 from ...evaluation.statistics.groups import assign_groups, describe_groups
@@ -53,7 +52,12 @@ from ...reporting.pages.html_page import (
     page_svg,
     render_page,
 )
-from ...reporting.pages.result_sentences import explain_columns, join_names, unclaimed_reason
+from ...reporting.pages.result_sentences import (
+    explain_columns,
+    join_names,
+    stack_phrase,
+    unclaimed_reason,
+)
 from ...reporting.pages.study_figures import (
     PUBLISHED_TITLE,
     published_caption,

@@ -34,7 +34,6 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from ...adapters.families.capabilities import stack_phrase
 from ...adapters.patching.patched_runs import run_patches
 from ...adapters.patching.patches import Patch, silence_heads
 from ...adapters.transformers_types import ModelOutput
@@ -42,6 +41,7 @@ from ...errors import InputError, SpeechmixError
 from ...evaluation.statistics.groups import choose_evenly
 from ...evaluation.statistics.intervals import FEWEST_GROUPS, LEVEL, corrected_p, mean_interval
 from ...interventions.value_knock_out import layer_windows
+from ...reporting.pages.result_sentences import stack_phrase
 from ..patching.patching import capture_states, match_positions
 from .items import ListeningItem, choose_donors, group_items
 from .questions import OTHER, OWN, Question

@@ -30,6 +30,7 @@ from ...errors import InputError
 from ...evaluation.statistics.intervals import mean_intervals
 from ...evaluation.statistics.random_twin_comparison import compare_with_twins
 from ...inputs.clips.clip import Clip
+from ...inputs.words.cue_and_target import CONTROL, CUE
 from ...interventions.decision import (
     ARG_MAX,
     TRANSCRIPT,
@@ -47,7 +48,7 @@ from ...interventions.removals import (
     token_fills,
 )
 from ...interventions.runner import NO_REMOVAL, run_interventions
-from ...interventions.value_knock_out import CONTROL, CUE, control_words
+from ...interventions.value_knock_out import control_words
 
 if TYPE_CHECKING:
     from ...adapters.model import Model

@@ -22,7 +22,7 @@ import pandas as pd
 
 from ...evaluation.statistics.intervals import mean_intervals, twin_bands
 from ...evaluation.statistics.random_twin_comparison import STRENGTH, WHOLE_STACK, whole_stack
-from ...interventions.value_knock_out import CONTROL, CUE
+from ...inputs.words.cue_and_target import CONTROL, CUE
 
 CELL = ["quantity", "measure", "stack", "layer"]
 CONTRIBUTION, NEED, OTHER = "contribution", "need", "other_word"

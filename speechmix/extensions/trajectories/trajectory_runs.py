@@ -23,7 +23,6 @@ from typing import Any
 
 import pandas as pd
 
-from ...adapters.families.capabilities import stack_phrase
 from ...errors import InputError
 from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.groups import assign_groups, describe_groups
@@ -32,6 +31,7 @@ from ...files.json_files import JsonObject, read_json_object
 from ...files.text_files import read_csv, write_csv
 from ...files.whole_files import write_json
 from ...inputs.clips.clip import Clip
+from ...reporting.pages.result_sentences import stack_phrase
 from ...runs.kinds.ablation import ABLATION_KIND
 from ...runs.kinds.generated_texts import TRANSCRIPTS_KIND
 from ...runs.results.open_run import StoredRun, open_run

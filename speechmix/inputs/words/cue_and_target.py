@@ -29,6 +29,9 @@ from ...errors import InputError
 from .timed_words import Word, format_unit
 from .transcript_accuracy import normalize_text
 
+# The ablated source: the cue or, as a control, another word of about its length.
+CUE, CONTROL = "cue", "another word"
+
 
 @dataclass(frozen=True)
 class TextWord:

@@ -14,6 +14,7 @@ needs them.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +27,7 @@ ROUNDING_RULES = ("disjoint", "paper")
 CONTEXT_KINDS = ("silence", "padding")
 POOLING_METHODS = ("mean", "max")  # over the positions of a word
 PADDING = "<padding>"  # label of what a fixed window adds behind a clip
+_READING = re.compile(r" \((?:<\S+>|\[\S+\])\)$")  # "([UNK])", "(<unk>)" behind a label
 SPAN_KINDS = ("word", "syllable", "phone", "frame", "token", "special", "silence", "padding")
 
 
@@ -295,3 +297,19 @@ def frame_spans(grid: FrameGrid) -> list[Span]:
         Span(i, i + 1, f"{grid.centre(i):.2f}", "frame", None, *grid.frame_times(i, i + 1))
         for i in range(grid.n_frames)
     ]
+
+
+def label_unknown(text: str, unknown_token: str) -> str:
+    """Label a word or token that a model does not know: as it is written, and what the model reads.
+
+    Examples
+    --------
+    >>> label_unknown("game", "[UNK]"), written_label("game ([UNK])"), written_label("game")
+    ('game ([UNK])', 'game', 'game')
+    """
+    return f"{text} ({unknown_token})"
+
+
+def written_label(label: str) -> str:
+    """A label as it is written in the text, without what the model reads instead."""
+    return _READING.sub("", label)

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from ...adapters.families.capabilities import stack_phrase
 from ...evaluation.cue_need import (
     CHANCE_PERCENT,
     MARGIN_POINTS,
@@ -32,6 +31,7 @@ from .result_sentences import (
     idle_stack,
     is_idle,
     join_names,
+    stack_phrase,
     unclaimed_reason,
 )
 from .table_format import format_interval, stack_name

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ...adapters.families.capabilities import stack_phrase
 from ...evaluation.statistics.claim_rule import FEWEST_CLAIM_GROUPS, FEWEST_TWINS
 from ...evaluation.statistics.grouped_means import TableRow
 from ...evaluation.statistics.intervals import FEWEST_GROUPS
@@ -23,6 +22,18 @@ from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots.figure_style import model_name
 from .html_page import TermList
 from .table_format import format_contribution_table, format_interval, format_strength
+
+
+def stack_phrase(stack: object, *, start: bool = False) -> str:
+    """Name a stack within a sentence.
+
+    Examples
+    --------
+    >>> stack_phrase("cross"), stack_phrase("encoder"), stack_phrase("encoder", start=True)
+    ('cross-attention', 'the encoder', 'The encoder')
+    """
+    name = "cross-attention" if stack == "cross" else f"the {stack}"
+    return name[0].upper() + name[1:] if start else name
 
 
 def format_twins(count: int) -> str:

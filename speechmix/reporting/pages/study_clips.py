@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...adapters.families.capabilities import stack_phrase
 from ...alignment.alignment_result import without_calibration_note
 from ...errors import SpeechmixError
 from ...inputs.clips.clip import Clip
@@ -31,6 +30,7 @@ from ...runs.results.stored_maps import (
 from ..plots.figure_style import model_name
 from .clip_card import ClipCard, clip_card, model_label
 from .html_page import SortableTable
+from .result_sentences import stack_phrase
 from .study_results import Study
 from .transcription import model_transcripts
 

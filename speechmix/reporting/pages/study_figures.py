@@ -219,7 +219,6 @@ _CAPTIONS = {
     "cue_distribution": "Contribution of the cue in single clips. A mean can hide that some clips "
     "have a large contribution and others none.",
 }
-
 _NEED_CAPTION = (
     " The margin is log p(target) − log p(other spelling). Margin lost: how much the margin falls if "
     "the cue is ablated in that layer alone. It is a mean over groups of related clips, with a 95 % "

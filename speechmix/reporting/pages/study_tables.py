@@ -17,7 +17,7 @@ from ...evaluation.statistics.random_twin_comparison import (
     compare_with_twins,
     whole_stack,
 )
-from ...interventions.value_knock_out import CONTROL
+from ...inputs.words.cue_and_target import CONTROL
 from ...mixing.maps.measure_registry import LEADING_MEASURE
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ...runs.results.open_run import StoredRun

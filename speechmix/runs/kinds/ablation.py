@@ -12,7 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from ...interventions.value_knock_out import CONTROL, ablate_with_control, knock_out
+from ...inputs.words.cue_and_target import CONTROL
+from ...interventions.value_knock_out import ablate_with_control, knock_out
 from .result_kind import Result, ResultItem, ResultKind
 
 

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pandas as pd
-import torch
 
-from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError
 from ...files.cache_keys import digest
 from ...files.json_files import JsonObject, read_checked_json, read_json_object, write_checked_json
@@ -25,6 +24,9 @@ from ...files.text_files import write_csv
 from ...files.timing import PREFETCH, Seconds, phase, timed_phases
 from .clip_result_files import Owner
 from .run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from ...adapters.model import Model
 
 COLUMNS = ("model", "init", "seed", "phase", "seconds", "share", "clips")
 _OWNER_COLUMNS = ["model", "init", "seed"]
@@ -89,6 +91,10 @@ class CountedClips:
 
     def loaded(self, model: Model | Callable[[], Model]) -> Model:
         """Return a model, loaded if that is still to be done."""
+        import torch  # here: a page of a run reads its times without it
+
+        from ...adapters.model import Model
+
         with phase("loading"):
             loaded = model if isinstance(model, Model) or not callable(model) else model()
         if not isinstance(loaded, Model):

@@ -1,8 +1,6 @@
 """Tidy tables of a run: what their rows are, and a writer that grows them clip by clip.
 
 The same rows go to Parquet and to CSV, and are never all in memory.
-
-A writer that grows the tidy tables of a run clip by clip.
 """
 
 from __future__ import annotations
@@ -10,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...adapters import Model
 from ...alignment.alignment_result import without_calibration_note
 from ...evaluation.cue_contribution import (
     ROW_NAMES,
@@ -34,9 +32,10 @@ from ...inputs.words.transcript_accuracy import describe_accuracy
 from ...inputs.words.unit_tiers import requested_unit, role_units
 from ...mixing.maps.mixing_map import MixingMap
 
+if TYPE_CHECKING:
+    from ...adapters.model import Model
+
 MAX_CSV_ROWS = 1_000_000
-
-
 _ROWS_PER_WRITE = 100_000
 
 
