@@ -150,6 +150,7 @@ def bounded_lines(path: str | PathLike[str], *, most: int = MAX_LINE_BYTES) -> I
 # What a spreadsheet would compute instead of showing: =1+1, @SUM, +cmd, -cmd, -2+3; behind
 # apostrophes it is text, and a negative number is one.
 _FORMULA_START = re.compile(r"'*(?:[=+@\t\r]|-(?!$|[0-9]*[.,]?[0-9]+(?:[eE][+-]?[0-9]+)?$))")
+_APOSTROPHE_FIRST = re.compile(r"(?:^|[,\r\n\"])'")  # of a cell of CSV
 
 
 def read_text(path: str | PathLike[str]) -> str:
@@ -275,8 +276,8 @@ def read_csv(path: str | PathLike[str]) -> pd.DataFrame:
             f"{path}: expected a table as speechmix writes it, found rows of more cells than its "
             "header"
         )
-    for name in table:
-        if table[name].str.startswith("'").any():  # few columns have any
+    for name in table if _APOSTROPHE_FIRST.search(text) else ():  # in few tables and columns
+        if table[name].str.startswith("'").any():
             table[name] = table[name].map(_unquote_formula)
     return table.rename(columns=_unquote_formula)
 

@@ -207,7 +207,7 @@ def _join_spellings(spellings: pd.DataFrame) -> list[str]:
 
 
 def connect_clips(names: pd.Series, ties: Sequence[pd.Series]) -> pd.Series:
-    """Return the name of one clip of each connected part, for each clip.
+    """Return the name of the first clip of each connected part, for each clip.
 
     Clips with the same label in one of the `ties` are connected; "" ties nothing. Names are
     distinct.
@@ -218,26 +218,21 @@ def connect_clips(names: pd.Series, ties: Sequence[pd.Series]) -> pd.Series:
     >>> connect_clips(pd.Series(["x", "y", "z"]), [pair, text]).tolist()
     ['x', 'x', 'x']
     """
-    leader = {name: name for name in names}
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
-    def find_leader(name: str) -> str:
-        while leader[name] != name:
-            leader[name] = name = leader[leader[name]]
-        return name
-
+    # Nodes are the clips, then the labels of each tie; an edge joins a clip and its label.
+    clips, nodes, node_count = [], [], len(names)
     for labels in ties:
-        present_labels = labels[labels != ""]
-        label, order = (
-            pd.factorize(present_labels, sort=True)[0],
-            names[present_labels.index].to_numpy(),
-        )
-        order_of_labels = label.argsort(kind="stable")
-        is_same = label[order_of_labels][1:] == label[order_of_labels][:-1]
-        for first_clip, second_clip in zip(
-            order[order_of_labels[:-1][is_same]], order[order_of_labels[1:][is_same]], strict=True
-        ):
-            leader[find_leader(second_clip)] = find_leader(first_clip)
-    return names.map(find_leader)
+        codes, distinct_labels = pd.factorize(labels.to_numpy(dtype=object))
+        is_label = (labels != "").to_numpy()
+        clips.append(np.flatnonzero(is_label))
+        nodes.append(node_count + codes[is_label])
+        node_count += len(distinct_labels)
+    edges = np.concatenate([*clips, []]).astype(int), np.concatenate([*nodes, []]).astype(int)
+    graph = coo_array((np.ones(len(edges[0]), dtype=bool), edges), (node_count, node_count))
+    parts = connected_components(graph, directed=False)[1][: len(names)]
+    return names.groupby(parts).transform("first")
 
 
 def describe_groups(

@@ -14,10 +14,10 @@ scale of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from ...evaluation.cue_contribution import ROW_NAMES
@@ -26,7 +26,7 @@ from ...evaluation.statistics.intervals import FEWEST_GROUPS
 from ...files.whole_files import whole_file
 from ...mixing.maps.measure_registry import leading_measure, measure_label
 from ...mixing.maps.numerics import STRENGTH_FLOOR
-from ..plots.computed_curves import cue_curves
+from ..plots.computed_curves import CueCurves, cue_curves
 from ..plots.cue_curves import cue_figure, draw_cue_figure, layer_curves
 from ..plots.cue_heat_maps import (
     compute_difference_cells,
@@ -226,60 +226,58 @@ _NEED_CAPTION = (
 )
 
 
-def _figure_functions(table: pd.DataFrame) -> dict[tuple[str, str], DrawFunction]:
-    """Return a function that draws each figure, by side of the cue and name of the figure.
+@dataclass(frozen=True, eq=False)
+class DrawnSide:
+    """What the figures of one side of the cue draw."""
 
-    What they show is computed once for wide and narrow ones alike; each is drawn when it is called.
+    rows: pd.DataFrame  # `select_cue_rows`
+    means: pd.DataFrame  # `clip_group_means` of the rows
+    curves: CueCurves  # by measure and stack
+
+
+def compute_drawn_sides(table: pd.DataFrame) -> dict[str, DrawnSide]:
+    """Compute what the figures of each side draw, without control clips.
+
     The table comes from `study_table`.
     """
-    drawings: dict[tuple[str, str], DrawFunction] = {}
-    is_drawn = (
-        table["contribution"].notna() & (table["control"] != "yes")
-        if len(table)
-        else np.array([], dtype=bool)
-    )
-    for side in table["side"][is_drawn].unique() if len(table) else ():
-        side_table = select_cells(
-            table,
-            [name for name in _DRAWN_COLUMNS if name in table],
-            is_drawn & (table["side"] == side),
-        )
-        drawings |= {(side, name): draw for name, draw in _side_figures(side_table).items()}
-    return drawings
+    drawn_sides: dict[str, DrawnSide] = {}
+    if table.empty:
+        return drawn_sides
+    columns = [name for name in _DRAWN_COLUMNS if name in table]
+    is_drawn = table["contribution"].notna() & (table["control"] != "yes")
+    for side in table["side"][is_drawn].unique():
+        rows = select_cue_rows(select_cells(table, columns, is_drawn & (table["side"] == side)))
+        means = clip_group_means(rows)
+        stacks, values = ordered_values(rows, "stack"), ordered_values(rows, "measure")
+        curves = cue_curves(rows, stacks=stacks, values=values, means=means)
+        drawn_sides[str(side)] = DrawnSide(rows, means, curves)
+    return drawn_sides
 
 
-def _side_figures(side_table: pd.DataFrame) -> dict[str, DrawFunction]:
-    axis = "depth" if _max_depth_count(side_table) > 1 else "layer"
-    cue_rows = select_cue_rows(side_table)
-    drawings = _all_clip_figures(cue_rows, axis)
-    has_measure = cue_rows["measure"] == leading_measure(side_table["measure"].unique())
-    for name in [name for name in PARTS if name in cue_rows]:
-        is_drawn = has_measure & cue_rows[name].ne("")
-        if is_drawn.any() and 1 < cue_rows[name][is_drawn].nunique() <= _MAX_PARTS:
-            rows = select_cells(cue_rows, list(cue_rows), is_drawn)
-            stacks, values = ordered_values(rows, "stack"), ordered_values(rows, name)
-            curves = cue_curves(rows, stacks=stacks, values=values, rows=name)
-            drawings[f"by_{name}"] = partial(draw_cue_figure, curves, x=axis)
-    return drawings
+def _side_figures(drawn_side: DrawnSide) -> dict[str, DrawFunction]:
+    """Return a function that draws each figure of a side, by name.
 
-
-def _all_clip_figures(rows: pd.DataFrame, axis: str) -> dict[str, DrawFunction]:
-    means = clip_group_means(rows)
-    curves = cue_curves(
-        rows,
-        stacks=ordered_values(rows, "stack"),
-        values=ordered_values(rows, "measure"),
-        means=means,
-    )
+    What they show is computed once for wide and narrow ones alike; each is drawn when it is called.
+    """
+    rows, means = drawn_side.rows, drawn_side.means
+    axis = "depth" if _max_depth_count(rows) > 1 else "layer"
     drawings: dict[str, DrawFunction] = {
-        "cue_contribution": partial(draw_cue_figure, curves, x=axis),
+        "cue_contribution": partial(draw_cue_figure, drawn_side.curves, x=axis),
         "cue_heat_map": partial(draw_cell_panels, compute_mean_cells(rows, means)),
     }
     if {"trained", "random"} <= set(rows["init"].unique()):
-        drawings["cue_difference"] = partial(
-            draw_cell_panels, compute_difference_cells(rows, means)
-        )
-    return {**drawings, "cue_distribution": partial(draw_spreads, compute_spreads(rows, means))}
+        difference_cells = compute_difference_cells(rows, means)
+        drawings["cue_difference"] = partial(draw_cell_panels, difference_cells)
+    drawings["cue_distribution"] = partial(draw_spreads, compute_spreads(rows, means))
+    has_measure = rows["measure"] == leading_measure(rows["measure"].unique())
+    for name in [name for name in PARTS if name in rows]:
+        is_drawn = has_measure & rows[name].ne("")
+        if is_drawn.any() and 1 < rows[name][is_drawn].nunique() <= _MAX_PARTS:
+            part_rows = select_cells(rows, list(rows), is_drawn)
+            stacks, values = ordered_values(part_rows, "stack"), ordered_values(part_rows, name)
+            curves = cue_curves(part_rows, stacks=stacks, values=values, rows=name)
+            drawings[f"by_{name}"] = partial(draw_cue_figure, curves, x=axis)
+    return drawings
 
 
 class FigureSections:
@@ -293,19 +291,18 @@ class FigureSections:
 def _study_figure_parts(study: Study, *, published: bool | str) -> list[Part]:
     """Return a part with figures for each side, and one with the published figures if requested."""
     items_by_title: dict[str, list[Item]] = {}
-    drawings = _figure_functions(study.table)
-    suffixes = side_suffixes(side for side, _ in drawings)
-    for (side, name), draw in drawings.items():
+    suffixes = side_suffixes(study.drawn_sides)
+    for side, drawn_side in study.drawn_sides.items():
         title = "Figures" if side == "all" else f"Figures: {side} cue"
-        file = f"{name}{suffixes[str(side)]}"
-        picture = write_page_figure(
-            study,
-            file,
-            draw(narrow=False),
-            _figure_caption(name, study.table, side),
-            narrow=draw(narrow=True),
-        )
-        items_by_title.setdefault(title, []).append(picture)
+        for name, draw in _side_figures(drawn_side).items():
+            picture = write_page_figure(
+                study,
+                f"{name}{suffixes[side]}",
+                draw(narrow=False),
+                _figure_caption(name, drawn_side.rows),
+                narrow=draw(narrow=True),
+            )
+            items_by_title.setdefault(title, []).append(picture)
     if published and items_by_title:
         items_by_title[PUBLISHED_TITLE] = _published_items(study, published_target_rows(published))
     return list(items_by_title.items())
@@ -338,26 +335,18 @@ def draw_need_figures(study: Study) -> list[Picture]:
     if study.layers is None:
         return []
     drops_of_layers = drops_by_layer(study.ablations)
-    table, is_studied = study.table, study.table["control"] != "yes"
     pictures: list[Picture] = []
-    measure = leading_measure(sorted(table["measure"][is_studied].unique()))
-    is_drawn = is_studied & table["contribution"].notna()
-    sides = table["side"][is_drawn].unique()
-    suffixes = side_suffixes(sides)
-    for side in sides:
+    studied_measures = study.table["measure"][study.table["control"] != "yes"].unique()
+    measure = leading_measure(sorted(studied_measures))
+    suffixes = side_suffixes(study.drawn_sides)
+    for side, drawn_side in study.drawn_sides.items():
+        rows, curves = drawn_side.rows, drawn_side.curves
         side_drops = drops_of_layers[drops_of_layers["side"] == side]
-        side_table = select_cells(
-            table,
-            [name for name in _DRAWN_COLUMNS if name in table],
-            is_drawn & (table["side"] == side),
-        )
-        panels_of_side = compute_need_panels(side_table, side_drops, measure=measure)
-        figure, narrow_figure = (
-            draw_need(panels_of_side, narrow=narrow) for narrow in (False, True)
-        )
-        name = f"contribution_and_need{suffixes[str(side)]}"
-        side_text = "" if side == "all" else f"{str(side).capitalize()} cue. "
-        caption = f"{side_text}Contribution of the cue in each layer.{_curves_note(side_table)}"
+        need_panels = compute_need_panels(rows, side_drops, measure=measure, curves=curves)
+        figure, narrow_figure = (draw_need(need_panels, narrow=narrow) for narrow in (False, True))
+        name = f"contribution_and_need{suffixes[side]}"
+        side_text = "" if side == "all" else f"{side.capitalize()} cue. "
+        caption = f"{side_text}Contribution of the cue in each layer.{_curves_note(rows)}"
         caption += _NEED_CAPTION if len(side_drops) else ""
         pictures.append(write_page_figure(study, name, figure, caption, narrow=narrow_figure))
     return pictures
@@ -375,15 +364,14 @@ def write_page_figure(
     return Picture(page_svg(figure), caption, b"" if narrow is None else page_svg(narrow))
 
 
-def _figure_caption(name: str, table: pd.DataFrame, side: str) -> str:
+def _figure_caption(name: str, rows: pd.DataFrame) -> str:
     if name.startswith("by_"):
         column = name.removeprefix("by_").split("_")[0]
-        is_side = (table["side"] == side) & table["contribution"].notna()
-        measure = measure_label(leading_measure(table["measure"][is_side].unique()))
+        measure = measure_label(leading_measure(rows["measure"].unique()))
         caption = f"Contribution of the cue by {PART_PHRASES[column]}. Measure: {measure}."
-        return caption + _curves_note(table)
+        return caption + _curves_note(rows)
     caption = next(caption for start, caption in _CAPTIONS.items() if name.startswith(start))
-    return caption + (_curves_note(table) if name.startswith("cue_contribution") else "")
+    return caption + (_curves_note(rows) if name.startswith("cue_contribution") else "")
 
 
 def _curves_note(table: pd.DataFrame) -> str:

@@ -35,6 +35,7 @@ from .study_tables import (
 
 if TYPE_CHECKING:
     from ...runs.scored_run import Run
+    from .study_figures import DrawnSide
 
 
 def add_clip_groups(clips: pd.DataFrame, *, group: str | None = None) -> pd.DataFrame:
@@ -121,6 +122,13 @@ class Study:
             if len(contributions)
             else contributions
         )
+
+    @cached_property
+    def drawn_sides(self) -> dict[str, DrawnSide]:
+        """What the figures of each side of the cue draw."""
+        from .study_figures import compute_drawn_sides
+
+        return compute_drawn_sides(self.table)
 
     @cached_property
     def cells(self) -> pd.DataFrame | None:

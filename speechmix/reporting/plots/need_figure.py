@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from ...evaluation.cue_contribution import ROW_NAMES
 from ...evaluation.statistics.grouped_means import select_cells
-from .computed_curves import PanelCurves, compute_panel_curves, model_colors
+from .computed_curves import CueCurves, PanelCurves, compute_panel_curves, model_colors
 from .cue_curves import (
     STRIP_HEIGHT,
     STRIP_NOTE,
@@ -107,16 +107,21 @@ class _NeedPanels:
 
 
 def compute_need_panels(
-    table: pd.DataFrame, drops: pd.DataFrame, *, measure: str = "value_zeroing"
+    table: pd.DataFrame,
+    drops: pd.DataFrame,
+    *,
+    measure: str = "value_zeroing",
+    curves: CueCurves | None = None,
 ) -> _NeedPanels:
     """Compute what `draw_need` draws, once for figures of any width; see
-    `contribution_and_need`."""
+    `contribution_and_need`. `curves` are the curves of the table, if they are at hand."""
     rows = select_cells(table, list(table), table["measure"] == measure)
-    titles, curves = {}, {}
+    titles, panels = {}, {}
     for stack in ordered_values(rows, "stack"):
         stack_rows = select_cells(rows, list(rows), rows["stack"] == stack)
         titles[stack] = _stack_title(stack_rows, stack)
-        curves[stack] = compute_panel_curves(select_cue_rows(stack_rows))
+        panel = None if curves is None else curves.panels.get((measure, stack))
+        panels[stack] = panel or compute_panel_curves(select_cue_rows(stack_rows))
     twins = rows.loc[rows["init"] == "random", "seed"].nunique() if "seed" in rows else 0
     untrained_label = (
         "untrained twins (band: one more untrained model)"
@@ -126,7 +131,7 @@ def compute_need_panels(
         else ""
     )
     last_layers = rows.groupby(["stack", "model"], observed=True)["layer"].max()
-    return _NeedPanels(curves, titles, model_colors(rows), last_layers, drops, untrained_label)
+    return _NeedPanels(panels, titles, model_colors(rows), last_layers, drops, untrained_label)
 
 
 def draw_need(need: _NeedPanels, *, narrow: bool = False) -> Figure:
