@@ -341,6 +341,5 @@ def length_exponent(maps: Iterable[MixingMap]) -> float:
                     log_shares.append(np.log(layer) - np.log(layer).mean())
     if not log_lengths or np.ptp(np.concatenate(log_lengths)) < 1e-9:
         return float("nan")
-    from scipy.stats import linregress
-
-    return float(linregress(np.concatenate(log_lengths), np.concatenate(log_shares)).slope)
+    covariances = np.cov(np.concatenate(log_lengths), np.concatenate(log_shares), bias=True)
+    return float(covariances[0, 1] / covariances[0, 0])

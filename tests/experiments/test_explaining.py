@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from speechmix.errors import InputError
-from speechmix.extensions.explain import kind as explaining
+from speechmix.extensions.explain import explain as explaining
 from speechmix.extensions.explain.explain import explain
 from speechmix.extensions.explain.kind import (
     EXPLANATIONS_KIND,

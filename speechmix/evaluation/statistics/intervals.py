@@ -101,11 +101,11 @@ def mean_intervals(
 
     `sides` limits Hall's correction, in sides of Student's interval.
     """
-    from scipy.stats import t as student
+    from scipy.special import stdtrit
 
     count, mean, error, g = _moments(np.atleast_2d(np.asarray(values, dtype=float)))
     with np.errstate(invalid="ignore"):
-        quantile = student.ppf((1 + level) / 2, count - 1)
+        quantile = stdtrit(count - 1, (1 + level) / 2)
         below, above = _inverse_hall(quantile, g), -_inverse_hall(-quantile, g)
         shortest, longest = (side * quantile for side in sides)
         low = mean - np.clip(below, shortest, longest) * error
@@ -147,15 +147,13 @@ def proportion_interval(
 
     Successes and trials are whole numbers, or sums of means of groups.
     """
-    from scipy.stats import beta
+    from scipy.special import betaincinv
 
     if not trials > 0:
         return np.nan, np.nan
-    tail = (1 - level) / 2
-    low = 0.0 if successes <= 0 else float(beta.ppf(tail, successes, trials - successes + 1))
-    high = (
-        1.0 if successes >= trials else float(beta.ppf(1 - tail, successes + 1, trials - successes))
-    )
+    tail, failures = (1 - level) / 2, trials - successes
+    low = 0.0 if successes <= 0 else float(betaincinv(successes, failures + 1, tail))
+    high = 1.0 if successes >= trials else float(betaincinv(successes + 1, failures, 1 - tail))
     return low, high
 
 
@@ -240,13 +238,13 @@ def twin_bands(
     >>> low.round(1), high.round(1)
     (array([8.]), array([12.]))
     """
-    from scipy.stats import t as student
+    from scipy.special import stdtrit
 
     level = 1 - (1 - LEVEL) / rows
     count, mean, error, _ = _moments(np.atleast_2d(np.asarray(twin_means, dtype=float)))
     with np.errstate(invalid="ignore", divide="ignore"):
         # `error` is that of the mean, s / sqrt(T): s^2 (1 + 1/T) = error^2 (T + 1)
-        reach = student.ppf((1 + level) / 2, count - 1) * error * np.sqrt(count + 1)
+        reach = stdtrit(count - 1, (1 + level) / 2) * error * np.sqrt(count + 1)
     reach = np.where(count > 1, reach, np.nan)
     return mean - reach, mean + reach
 
@@ -281,10 +279,10 @@ def resample_groups(n_groups: int, *, seed: int = 0) -> np.ndarray:
 
 def percentile_levels(n_groups: int, level: float = LEVEL) -> np.ndarray:
     """Return the two widened percentiles (0 to 1) that limit an interval."""
-    from scipy.stats import norm, t
+    from scipy.special import ndtr, stdtrit
 
-    quantile = t.ppf((1 + level) / 2, n_groups - 1) * np.sqrt(n_groups / (n_groups - 1))
-    levels: np.ndarray = norm.cdf([-quantile, quantile])
+    quantile = stdtrit(n_groups - 1, (1 + level) / 2) * np.sqrt(n_groups / (n_groups - 1))
+    levels: np.ndarray = ndtr([-quantile, quantile])
     return levels
 
 

@@ -335,8 +335,8 @@ def detectable_difference(
     counts intervals that hold together.
     """
     from scipy.optimize import brentq
+    from scipy.special import stdtrit
     from scipy.stats import nct
-    from scipy.stats import t as student
 
     if groups < 2 or twins < 2:
         return math.nan
@@ -346,8 +346,8 @@ def detectable_difference(
     if not error > 0:
         return math.nan
     reach = math.hypot(
-        student.ppf(tail, groups - 1) * clips,
-        student.ppf(tail, twins - 1) * twin_sd * math.sqrt(1 + 1 / twins),
+        stdtrit(groups - 1, tail) * clips,
+        stdtrit(twins - 1, tail) * twin_sd * math.sqrt(1 + 1 / twins),
     )
     freedom = error**4 / (clips**4 / (groups - 1) + twin_error**4 / (twins - 1))
     size = brentq(

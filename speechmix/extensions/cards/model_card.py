@@ -45,7 +45,7 @@ from ...reporting.pages.cue_need_sentences import short_answers
 from ...reporting.pages.study_results import Study
 from ...runs.results.open_run import scored_models
 from ...runs.results.run_folder import RUNNING
-from ..faithfulness.results import FILE
+from ..faithfulness.leaderboard import FILE
 
 
 @dataclass(frozen=True)

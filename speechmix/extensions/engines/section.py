@@ -10,13 +10,14 @@ import pandas as pd
 from ...files.parquet_files import read_parquet
 from ...reporting.pages.html_page import Item
 from ...reporting.pages.page_sections import PageContent, PageSection
-from .engine_distance import MAX_MEAN_NATS, MIN_AGREEMENT
 
 
 def _describe(content: PageContent) -> list[Item]:
     path = content.folder / "engine_distance.parquet"
     if not path.is_file():
         return []
+    from .engine_distance import MAX_MEAN_NATS, MIN_AGREEMENT  # loads PyTorch
+
     table = read_parquet(path)
     tokens, agreeing = int(table["token_count"].sum()), int(table["agreeing_count"].sum())
     mean = float((table["mean"] * table["token_count"]).sum() / max(1, tokens))

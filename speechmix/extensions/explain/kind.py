@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...adapters.generation.greedy_generation import transcribe
-from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError, StorageError
 from ...files.json_files import Json, JsonObject
 from ...inputs.clips.clip import Clip
@@ -20,10 +18,9 @@ from ...mixing.maps.measure_registry import MEASURE_FACTS
 from ...runs.kinds.result_kind import Result, ResultItem, ResultKind, stored_contents, version_entry
 from ...runs.progress import OutOfMemory
 from ...runs.results.clip_result_files import Owner, Part
-from .explain import explain
-from .page import explanation_view
 
 if TYPE_CHECKING:
+    from ...adapters.model import Model
     from .explanation import Explanation
 
 _DEFAULT_CONTRASTS = ("foil", "reference", "runner_up")
@@ -110,6 +107,8 @@ def _is_always(item: ResultItem) -> bool:
 
 def _find_transcript(item: ResultItem) -> str:
     """What the model generates of the clip: as the run stores it, or generated now."""
+    from ...adapters.generation.greedy_generation import transcribe
+
     stored = item.stored.get("transcripts")
     return str(stored[0]["transcript"]) if stored else transcribe(item.model, item.clip)
 
@@ -121,6 +120,9 @@ def _misses_target(clip: Clip, transcript: str) -> bool:
 
 def _explain_clip(model: Model, clip: Clip, request: Mapping[str, Json]) -> JsonObject:
     """What the page shows of an explanation, without the sound; or the reason why there is none."""
+    from .explain import explain
+    from .page import explanation_view
+
     try:
         explanation = explain(model, clip, **{"against": _DEFAULT_CONTRASTS, **request})
     except (StorageError, OutOfMemory):

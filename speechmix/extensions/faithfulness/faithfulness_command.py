@@ -112,8 +112,8 @@ def _add_faithfulness(commands: Subparsers) -> None:
 
 def _faithfulness(options: argparse.Namespace) -> int:
     # imports torch, which no other command should wait for
+    from .leaderboard import FILE
     from .options import DEFAULT_METRICS
-    from .results import FILE
 
     if options.metric not in DEFAULT_METRICS:
         raise InputError(

@@ -31,9 +31,9 @@ from ...evaluation.statistics.intervals import (
     corrected_p,
     mean_intervals,
 )
-from .output_scores import has_same_removal
 from .word_scores import LOWER_IS_BETTER, METRIC_BOUNDS, spearman
 
+FILE, VALUES_FILE = "faithfulness.csv", "faithfulness_values.csv"
 BASELINES = ("random", "length", "position")
 ORACLE = "oracle"
 ROW_KEYS = ["stack", "measure", "aggregation"]
@@ -234,6 +234,8 @@ def is_compared_row(table: pd.DataFrame, perturbation: str) -> pd.Series:
 def is_measure_row(table: pd.DataFrame, perturbation: str) -> pd.Series:
     """Return which rows are measures: no baselines, and none that take words away as
     the judge does."""
+    from .output_scores import has_same_removal  # loads PyTorch
+
     removes_likewise = (
         table["measure"].map(lambda name: has_same_removal(name, perturbation)).astype(bool)
     )
@@ -329,6 +331,8 @@ def _list_uncompared(board: pd.DataFrame, perturbation: str) -> str:
 
 def _list_excluded(board: pd.DataFrame, perturbation: str) -> str:
     """Name the measures that remove words as the perturbation does."""
+    from .output_scores import has_same_removal  # loads PyTorch
+
     names = list(
         dict.fromkeys(name for name in board["measure"] if has_same_removal(name, perturbation))
     )

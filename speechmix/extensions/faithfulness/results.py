@@ -40,9 +40,11 @@ from .curves import removed_counts, removed_shares
 from .leaderboard import (
     BASELINES,
     DROP_COLUMNS,
+    FILE,
     MODEL_KEYS,
     ORACLE,
     ROW_KEYS,
+    VALUES_FILE,
     describe_leaderboard,
     leaderboard,
     perturbation_agreement,
@@ -134,7 +136,6 @@ def curves_text(
     )
 
 
-FILE, VALUES_FILE = "faithfulness.csv", "faithfulness_values.csv"
 CUE = (
     "cue"  # in the column perturbation of average precision, which compares with the annotated cue
 )

@@ -16,8 +16,7 @@ from ...errors import InputError
 from ...files.text_files import read_csv
 from ...reporting.pages.html_page import Item
 from ...reporting.pages.page_sections import PageContent, PageSection
-from .leaderboard import describe_leaderboard, is_measure_row
-from .results import FILE
+from .leaderboard import FILE, describe_leaderboard, is_measure_row
 
 _INTRODUCTION = (
     "Which measure ranks words as the model needs them? “mean” is Spearman's rank correlation of "

@@ -41,7 +41,6 @@ from ...errors import InputError
 from ...evaluation.statistics.intervals import CORRELATION_BOUNDS
 from ...mixing.maps.measure_registry import is_weighted_by_strength, measure_facts
 from ...mixing.maps.numerics import normalize_rows
-from ..logit_decompositions.input_attribution import split_composed_map, sum_at_positions
 
 if TYPE_CHECKING:
     from ...interventions.decision import Decision, Source
@@ -228,6 +227,11 @@ def word_scores(
         and {"encoder", "cross", "decoder"} <= set(stacks)
         and _is_layerwise(measure)
     ):
+        from ..logit_decompositions.input_attribution import (  # load PyTorch
+            split_composed_map,
+            sum_at_positions,
+        )
+
         composed_map = maps.composed(measure)
         rows, columns = _target_rows(composed_map, decision), split_composed_map(composed_map)
         for stack, side in ((COMPOSED, "encoder"), ("decoder", "decoder")):

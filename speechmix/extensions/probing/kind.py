@@ -28,7 +28,8 @@ from ...runs.kinds.result_kind import FinishedResults, Result, ResultItem, Resul
 from ...runs.results.clip_result_files import Owner, Part
 from ...runs.results.run_folder import RunFolder
 from .fits import ProbeSettings
-from .probe import ANSWERS_FILE, FILE, fit_models
+from .probe import fit_models
+from .scores import ANSWERS_FILE, FILE
 from .task import ItemStates, Position, ProbeTask, read_item_states
 
 POSITIONS = ("target", "deciding")

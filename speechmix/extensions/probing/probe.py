@@ -27,6 +27,7 @@ from ...errors import InputError, SpeechmixError
 from ...files.text_files import read_csv, write_csv
 from .fits import ProbeSettings, Row, fit_probes
 from .logistic import PUBLISHED_OPTIONS, Estimator
+from .scores import ANSWERS_FILE, FILE
 from .task import (
     ItemStates,
     LabelOption,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from ...inputs.clips.clip import Clip
     from ...inputs.sentences.sentence import Sentence
 
-FILE, ANSWERS_FILE = "probes.csv", "probe_answers.csv"
 MODEL_KEYS = ["model", "init", "seed"]
 PLACE_KEYS = ["part", "stack", "position", "layer", "depth", "label"]
 SCORE_COLUMNS = {

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...evaluation.statistics.intervals import LEVEL, mean_interval, proportion_interval
 
+FILE, ANSWERS_FILE = "probes.csv", "probe_answers.csv"
 Texts = Sequence[str] | np.ndarray
 Numbers = Sequence[float] | np.ndarray
 

@@ -42,8 +42,8 @@ from ...reporting.pages.study_tables import drop_control_clips
 from ...reporting.pages.table_format import format_p
 from ...reporting.plots.figure_style import model_name
 from .conclusions import PROBE_KEYS, describe_conclusions, draw_conclusions
-from .probe import ANSWERS_FILE, FILE
 from .probe_curves import probe_and_mixing, probe_figure
+from .scores import ANSWERS_FILE, FILE
 
 if TYPE_CHECKING:
     from ...reporting.pages.study_results import Study

@@ -27,7 +27,12 @@ from ...reporting.plots.figure_style import (
     new_figure,
     wrap_text,
 )
+from ...runs.results.run_folder import SPEECH_ABLATION
 
+MEANS = f"{SPEECH_ABLATION}_means.csv"
+REMOVAL_KEYS = ("silenced", "condition", "fill", "reading", "aggregation")
+PART_COLUMNS = ("template", "number")
+ALL_PARTS = "all"
 _ALL, _MAX_SERIES, _TWIN_COLOR = "all", 8, "0.82"
 _MARKERS = "osD^vP"
 _READINGS = {

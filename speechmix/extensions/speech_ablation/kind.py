@@ -15,9 +15,8 @@ from ...inputs.clips.clip import Clip
 from ...runs.kinds.result_kind import FinishedResults, Result, ResultItem, ResultKind
 from ...runs.results.run_folder import SPEECH_ABLATION
 from ...runs.results.tidy_tables import clip_table
-from .speech_ablation import PART_COLUMNS, ablate_speech, summarize_speech_ablation
-
-MEANS = f"{SPEECH_ABLATION}_means.csv"
+from .ablated_speech import MEANS, PART_COLUMNS, speech_ablation_figure
+from .speech_ablation import ablate_speech, summarize_speech_ablation
 
 
 def _compute(item: ResultItem) -> Result:
@@ -48,7 +47,6 @@ def _clip_columns(clips: Sequence[Clip], group: str | None) -> Mapping[str, Mapp
 def _finish(finished: FinishedResults) -> None:
     """Write the means over clips, and the figure of them."""
     from ...reporting.plots.figure_style import write_figure
-    from .ablated_speech import speech_ablation_figure
 
     folder = finished.folder
     path = folder.table_path(SPEECH_ABLATION)

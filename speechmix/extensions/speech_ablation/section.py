@@ -17,9 +17,13 @@ from ...files.text_files import read_csv
 from ...reporting.pages.html_page import Item, Picture, SortableTable, page_svg
 from ...reporting.pages.page_sections import PageContent, PageSection
 from ...reporting.pages.table_format import format_interval
-from .ablated_speech import speech_ablation_figure
-from .kind import MEANS
-from .speech_ablation import ALL_PARTS, PART_COLUMNS, REMOVAL_KEYS
+from .ablated_speech import (
+    ALL_PARTS,
+    MEANS,
+    PART_COLUMNS,
+    REMOVAL_KEYS,
+    speech_ablation_figure,
+)
 
 _INTRODUCTION = (
     "The published ablation of cue words removes the word itself. Its audio is muted, its tokens in "

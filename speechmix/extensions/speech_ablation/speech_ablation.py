@@ -49,6 +49,7 @@ from ...interventions.removals import (
 )
 from ...interventions.runner import NO_REMOVAL, run_interventions
 from ...interventions.value_knock_out import control_words
+from .ablated_speech import ALL_PARTS, PART_COLUMNS, REMOVAL_KEYS
 
 if TYPE_CHECKING:
     from ...adapters.model import Model
@@ -297,9 +298,6 @@ def _reading_rows(
             yield {"reading": reading, "aggregation": name, **values}
 
 
-REMOVAL_KEYS = ("silenced", "condition", "fill", "reading", "aggregation")
-PART_COLUMNS = ("template", "number")
-ALL_PARTS = "all"
 _RESULT_COLUMNS = (
     "trained trained_low trained_high random twins twin_low twin_high difference low high claim"
 ).split()

@@ -32,7 +32,8 @@ from ...runs.executors.executor import Executor
 from ...runs.results.run_folder import SPEECH_ABLATION, RunFolder, RunState
 from ...runs.score_clips import Loads, compute_kinds
 from ...runs.shard_merge import read_job_clips
-from .kind import MEANS, clip_groups
+from .ablated_speech import MEANS
+from .kind import clip_groups
 from .speech_ablation import summarize_speech_ablation
 
 if TYPE_CHECKING:

@@ -32,11 +32,8 @@ from ...files.text_files import read_csv, write_csv
 from ...files.whole_files import write_json
 from ...inputs.clips.clip import Clip
 from ...reporting.pages.result_sentences import stack_phrase
-from ...runs.kinds.ablation import ABLATION_KIND
-from ...runs.kinds.generated_texts import TRANSCRIPTS_KIND
 from ...runs.results.open_run import StoredRun, open_run
-from ...runs.score_clips import score_clips
-from ..probing.probe import FILE as PROBES_FILE
+from ..probing.scores import FILE as PROBES_FILE
 from .checkpoints import Checkpoint, Sources, list_checkpoints
 from .trajectories import CELL, CURVE_COLUMNS, limit_twins, measure_trajectory, trajectory_curves
 from .trajectory_claims import date_onsets, trajectory_claims, trajectory_leads
@@ -251,6 +248,10 @@ def trajectory(
     >>> result = speechmix.trajectory("runs/a", clips, "runs/a/trajectory", twins=9)      # doctest: +SKIP
     >>> print(result.summary)                                                             # doctest: +SKIP
     """
+    from ...runs.kinds.ablation import ABLATION_KIND
+    from ...runs.kinds.generated_texts import TRANSCRIPTS_KIND
+    from ...runs.score_clips import score_clips  # these load PyTorch, which a page does not need
+
     checkpoints = list_checkpoints(sources, revisions)
     load_checkpoints = [partial(c.load, **(load_options or {})) for c in checkpoints]
     last = [c for c in checkpoints if c.training == checkpoints[0].training][-1]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 import pyarrow.compute as pc
 
-from ...adapters.model import Model
 from ...errors import InputError, SpeechmixError, StorageError
 from ...files.cache_keys import digest
 from ...files.json_files import Json, JsonObject
@@ -26,6 +25,7 @@ from ..progress import memory_errors_named
 from ..results.result_store import Key, Results
 
 if TYPE_CHECKING:
+    from ...adapters.model import Model
     from ..results.clip_result_files import Owner, Part
     from ..results.run_folder import RunFolder
 

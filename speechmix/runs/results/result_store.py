@@ -22,13 +22,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...adapters import Model
 from ...errors import InputError
 from ...files.cache_keys import FileMark, versions
 from ...files.json_files import Json, JsonObject
@@ -54,6 +53,9 @@ from .map_files import MAPS, MapFiles
 from .run_folder import RunFolder, RunState
 from .score_files import CopiedScores, RowGroups, ScoreFiles, folder_value
 from .stored_maps import read_row_maps
+
+if TYPE_CHECKING:
+    from ...adapters import Model
 
 _MAX_COMPARED_BYTES = 2**25  # bytes of a file that is compared with its checksums when it is found
 
