@@ -60,15 +60,16 @@ def _faithfulness_items(content: PageContent) -> list[Item]:
     table = _read_faithfulness_table(content.folder / FILE)
     items: list[Item] = [_INTRODUCTION]
     for key, leaderboard in table[table["metric"] == _METRIC].groupby(
-        ["model", "init", "perturbation"], sort=False
+        ["model", "init", "seed", "perturbation"], sort=False
     ):
-        model, init, perturbation = map(str, key)
+        model, init, seed, perturbation = map(str, key)
+        weights = f"{init}, seed {seed}" if seed else init
         leaderboard = leaderboard.reset_index(drop=True)
         measures = is_measure_row(leaderboard, perturbation)
         shown_rows = leaderboard[(measures & (measures.cumsum() <= _MAX_MEASURES)) | ~measures]
         formatted = shown_rows[list(_COLUMN_NAMES)].rename(columns=_COLUMN_NAMES).map(_format_cell)
         items += [
-            f"{model} ({init}). {describe_leaderboard(leaderboard, perturbation=perturbation, metric=_METRIC)}",
+            f"{model} ({weights}). {describe_leaderboard(leaderboard, perturbation=perturbation, metric=_METRIC)}",
             formatted,
         ]
     return items if len(items) > 1 else []
