@@ -182,7 +182,7 @@ def list_engine_kinds(options: argparse.Namespace) -> dict[str, JsonObject]:
 
 @contextmanager
 def imports_uncollected(library: str) -> Iterator[None]:
-    """Import a library, if it is not yet there, without looking for garbage in its objects, now or later.
+    """Import a library, if it is not yet there, and look for garbage in its objects only once.
 
     torch and transformers make a million, which stay: to go through them again and again would take a
     sixth of the time of a short command.
@@ -194,6 +194,7 @@ def imports_uncollected(library: str) -> Iterator[None]:
     try:
         yield
     finally:
+        gc.collect()  # the file of the weights, too, is garbage by now; frozen, it would stay
         gc.freeze()
         gc.enable()
 
