@@ -72,10 +72,8 @@ class RecordingCepstra:
             return ~may_be_speech
         sounding = np.flatnonzero(self.energy > self.speech_level)
         breaks = np.flatnonzero(np.diff(sounding) > _PAUSE)
-        firsts, lasts = (
-            sounding[np.append(0, breaks + 1)],
-            sounding[np.append(breaks, len(sounding) - 1)],
-        )
+        firsts = sounding[np.append(0, breaks + 1)]
+        lasts = sounding[np.append(breaks, len(sounding) - 1)]
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
             run = np.sort(self.energy[first : last + 1])
             is_faint = run[-min(_LOUD_FRAMES, len(run))] < self.loud - _FAINT_RANGE_DB

@@ -92,13 +92,8 @@ def _warp_path(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     first = np.flatnonzero(np.diff(word, prepend=-1))
     last = np.append(first[1:], len(word)) - 1
-    begins = np.full(len(word), -1)
-    begins[first] = np.arange(len(first))
-    distances, gap = (
-        np.ascontiguousarray(distances, np.float32),
-        np.ascontiguousarray(gap, np.float32),
-    )
-    return _trace_path(distances, gap, begins, last, _STAYS, _SKIPS, np.ascontiguousarray(enter))
+    costs = np.ascontiguousarray(distances, np.float32), np.ascontiguousarray(gap, np.float32)
+    return _trace_path(*costs, first, last, np.ascontiguousarray(enter))
 
 
 def compile_with_numba(function: Callable[P, T]) -> Callable[P, T]:
@@ -116,24 +111,26 @@ def compile_with_numba(function: Callable[P, T]) -> Callable[P, T]:
 def _trace_path(  # pragma: no cover (compiled)
     distances: np.ndarray,
     gap: np.ndarray,
-    begins: np.ndarray,
+    first: np.ndarray,
     last: np.ndarray,
-    stays: np.ndarray,
-    skips: np.ndarray,
     enter_gap: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The path, and what the cheapest way costs to a word's last frame [W, T] and into a gap [W +
-    1, T] at each time."""
+    1, T] at each time.
+
+    The innermost loops run over the states of one row each and choose without a branch: a processor
+    then takes many states at once.
+    """
     n_frames, n_states = distances.shape
-    n_visits = len(stays)
+    n_visits = len(_STAYS)
     infinite = np.float32(1e9)
-    came_by = np.zeros((n_frames, n_states, n_visits), np.int8)
+    came_by = np.zeros((n_frames, n_visits, n_states), np.int8)
     entered = np.full((n_frames, len(last) + 1), -1, np.int8)  # the visit that was left for the gap
-    cost = np.full((n_states, n_visits), infinite, np.float32)
-    previous_cost = cost.copy()
+    cost = np.full((n_visits, n_states), infinite, np.float32)
     cost[0, 0] = distances[0, 0]
     best_visit = np.zeros(n_states, np.int8)
     exit_cost = np.full(n_states, infinite, np.float32)  # cheapest over the visits
+    arrived = exit_cost.copy()
     gaps = np.full(len(last) + 1, infinite, np.float32)
     gaps[0] = enter_gap[0] + gap[0]
     at_last = np.full((len(last), n_frames), infinite, np.float32)
@@ -142,37 +139,45 @@ def _trace_path(  # pragma: no cover (compiled)
     if last[0] == 0:
         at_last[0, 0] = cost[0, 0]
     for t in range(1, n_frames):
-        for n in range(n_states):
-            exit_cost[n] = infinite
-            for k in range(n_visits):
-                previous_cost[n, k] = cost[n, k]
-                if cost[n, k] < exit_cost[n]:
-                    exit_cost[n], best_visit[n] = cost[n, k], k
-        for n in range(n_states):
-            cheapest, move = infinite, 0
-            for skip in range(min(len(skips), n)):
-                arrived = exit_cost[n - 1 - skip] + skips[skip]
-                if arrived < cheapest:
-                    cheapest, move = arrived, 10 * (skip + 1) + best_visit[n - 1 - skip]
-            if begins[n] >= 0 and gaps[begins[n]] < cheapest:
-                cheapest, move = gaps[begins[n]], _FROM_GAP
-            cost[n, 0], came_by[t, n, 0] = cheapest + distances[t, n], move
-            for k in range(1, n_visits):
-                cheapest, move = previous_cost[n, k - 1] + stays[k], _STAYED
-                if k == n_visits - 1 and previous_cost[n, k] + stays[k] < cheapest:
-                    cheapest, move = previous_cost[n, k] + stays[k], _STAYED_LONGER
-                cost[n, k], came_by[t, n, k] = cheapest + distances[t, n], move
+        exit_cost[:], arrived[:] = infinite, infinite
+        for k in range(n_visits):
+            visit_cost, this_visit = cost[k], np.int8(k)
+            for n in range(n_states):
+                is_cheaper = visit_cost[n] < exit_cost[n]
+                best_visit[n] = this_visit if is_cheaper else best_visit[n]
+                exit_cost[n] = visit_cost[n] if is_cheaper else exit_cost[n]
+        for skip in range(len(_SKIPS)):
+            step, price = np.int8(10 * (skip + 1)), _SKIPS[skip]
+            left, visit_left = exit_cost[: -1 - skip], best_visit[: -1 - skip]
+            reached, moves = arrived[skip + 1 :], came_by[t, 0, skip + 1 :]
+            for n in range(len(reached)):
+                arriving = left[n] + price
+                is_cheaper = arriving < reached[n]
+                moves[n] = step + visit_left[n] if is_cheaper else moves[n]
+                reached[n] = arriving if is_cheaper else reached[n]
+        for k in range(len(first)):
+            if gaps[k] < arrived[first[k]]:
+                arrived[first[k]], came_by[t, 0, first[k]] = gaps[k], _FROM_GAP
+        for k in range(n_visits - 1, 0, -1):  # from the last: each follows on the visit before it
+            visit_before, visit_cost, moves = cost[k - 1], cost[k], came_by[t, k]
+            is_last, price = k == n_visits - 1, _STAYS[k]
+            for n in range(n_states):
+                stayed, stayed_longer = visit_before[n] + price, visit_cost[n] + price
+                is_cheaper = is_last and stayed_longer < stayed
+                moves[n] = np.int8(_STAYED_LONGER) if is_cheaper else np.int8(_STAYED)
+                visit_cost[n] = (stayed_longer if is_cheaper else stayed) + distances[t, n]
+        cost[0] = arrived + distances[t]
         gaps[0] += gap[t]
         for k in range(len(last)):
             into = exit_cost[last[k]] + enter_gap[k + 1]
             if into < gaps[k + 1]:
                 gaps[k + 1], entered[t, k + 1] = into, best_visit[last[k]]
             gaps[k + 1] += gap[t]
-            at_last[k, t] = cost[last[k]].min()
+            at_last[k, t] = cost[:, last[k]].min()
         in_gap[:, t] = gaps
     path = np.empty(n_frames, np.int64)
-    visit = np.argmin(cost[n_states - 1])
-    state = -1 - len(last) if gaps[-1] <= cost[n_states - 1, visit] else n_states - 1
+    visit = np.argmin(cost[:, n_states - 1])
+    state = -1 - len(last) if gaps[-1] <= cost[visit, n_states - 1] else n_states - 1
     for t in range(n_frames - 1, -1, -1):
         path[t] = state
         if state < 0:
@@ -180,9 +185,9 @@ def _trace_path(  # pragma: no cover (compiled)
             if visit >= 0:
                 state = last[-2 - state]
         elif t > 0:
-            move = came_by[t, state, visit]
+            move = came_by[t, visit, state]
             if move == _FROM_GAP:
-                state = -1 - begins[state]
+                state = -1 - np.searchsorted(first, state)
             elif move == _STAYED:
                 visit -= 1
             elif move != _STAYED_LONGER:
@@ -282,9 +287,8 @@ def heard_phonemes(times: np.ndarray, spoken: Sequence[Word]) -> tuple[Word, ...
     """Where each phoneme of the first speaker is in the recording, by where the synthesis is in
     each frame."""
     word_frames = np.flatnonzero(np.isfinite(times))
-    phoneme_indices = (
-        np.searchsorted([phoneme.start for phoneme in spoken], times[word_frames], side="right") - 1
-    )
+    starts = [phoneme.start for phoneme in spoken]
+    phoneme_indices = np.searchsorted(starts, times[word_frames], side="right") - 1
     first = np.flatnonzero(
         np.diff(phoneme_indices, prepend=-2) | (np.diff(word_frames, prepend=-2) > 1)
     )
@@ -320,12 +324,8 @@ def place_phones(
         edge = evidence.spread[word] * _FRAME
         deviation = np.concatenate([[edge], deviation, [edge]])
         spreads += np.stack([deviation[:-1], deviation[1:]], axis=1).tolist()
-        phones += [
-            Word(spoken[index].text, first, last)
-            for index, first, last in zip(
-                indices, boundaries[:-1].tolist(), boundaries[1:].tolist(), strict=True
-            )
-        ]
+        edges = zip(indices, boundaries[:-1].tolist(), boundaries[1:].tolist(), strict=True)
+        phones += [Word(spoken[index].text, first, last) for index, first, last in edges]
     return tuple(phones), np.array(spreads)
 
 

@@ -104,11 +104,8 @@ class Chorus:
         `fitted` is an earlier plan and the path [T] found with it: the speakers' cepstra are mapped
         to the recording's along it.
         """
-        voiced = (
-            self.recording.energy > self.recording.speech_level
-            if fitted is None
-            else fitted[1] >= 0
-        )
+        is_loud = self.recording.energy > self.recording.speech_level
+        voiced = is_loud if fitted is None else fitted[1] >= 0
         heard_deltas = standardise_cepstra(self.recording.cepstra, voiced)
         recording_cepstra = heard_deltas[:, :N_CEPSTRA]
         distances = np.full((len(recording_cepstra), len(plan.times)), np.inf, np.float32)
@@ -117,11 +114,8 @@ class Chorus:
             if fitted is not None:
                 spoken = _fit_voice_map(spoken, recording_cepstra, plan, *fitted)
             spoken_deltas = np.c_[spoken, compute_slopes(spoken)].astype(np.float32)
-            squared = (
-                (heard_deltas**2).sum(1)[:, None]
-                + (spoken_deltas**2).sum(1)
-                - 2 * heard_deltas @ spoken_deltas.T
-            )
+            squared = (heard_deltas**2).sum(1)[:, None] + (spoken_deltas**2).sum(1)
+            squared -= 2 * heard_deltas @ spoken_deltas.T
             np.minimum(distances, squared, out=distances)
         np.sqrt(
             np.maximum(distances, 0, out=distances) / np.float32(1.5 * N_CEPSTRA), out=distances
@@ -151,10 +145,8 @@ class Chorus:
             [self._at(index, times[in_words]) for index in range(len(self.speakers))], axis=0
         )[:, :_SLOW]
         recording_cepstra = self.recording.cepstra[in_words, :_SLOW]
-        spoken, recording_cepstra = (
-            spoken - spoken.mean(0),
-            recording_cepstra - recording_cepstra.mean(0),
-        )
+        spoken = spoken - spoken.mean(0)
+        recording_cepstra = recording_cepstra - recording_cepstra.mean(0)
         spread = np.sqrt((spoken**2).sum(0) * (recording_cepstra**2).sum(0))
         return float(np.mean((spoken * recording_cepstra).sum(0) / np.maximum(spread, 1e-6)))
 
@@ -383,7 +375,7 @@ def collect_evidence(chorus: Chorus) -> Evidence:
         ways = pool.map(lambda way: _warp(chorus, forwards, way=way), _WAYS)
         decoys = pool.map(lambda order: _warp(chorus, order, flipped=True), orders[: len(forwards)])
     plan, distances, gap, path = refined.result()
-    warp, borders = _add_borders(plan, distances, gap, path)
+    warp, borders = _make_warp(plan, distances, gap, path), border_costs(distances, gap, plan.slot)
     phone_boundaries = phone_boundary_costs(plan.times, distances, gap, chorus.speakers[0])
     likeness = chorus.likeness(warp.times)
     return Evidence(
@@ -425,19 +417,11 @@ def _refine_until_stable(
     return plan, distances, gap, path
 
 
-def _add_borders(
-    plan: SpeechPlan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray
-) -> tuple[Warp, np.ndarray]:
-    return _make_warp(plan, distances, gap, path), border_costs(distances, gap, plan.slot)
-
-
 def _make_warp(plan: SpeechPlan, distances: np.ndarray, gap: np.ndarray, path: np.ndarray) -> Warp:
     in_gap, taken = path < 0, np.maximum(path, 0)
     cost = np.where(in_gap, gap, distances[np.arange(len(path)), taken])
-    owner, times = (
-        np.where(in_gap, -1, plan.slot[taken]),
-        np.where(in_gap, np.nan, plan.times[taken]),
-    )
+    owner = np.where(in_gap, -1, plan.slot[taken])
+    times = np.where(in_gap, np.nan, plan.times[taken])
     return Warp(owner, cost, times, _nearer_frame_share(distances, path))
 
 
@@ -455,9 +439,8 @@ def _nearer_frame_share(distances: np.ndarray, path: np.ndarray) -> np.ndarray:
 def _gap_costs(recording: RecordingCepstra, distances: np.ndarray, way: _Way) -> np.ndarray:
     above = np.maximum(0, recording.energy - recording.speech_level - way.louder)
     speech = np.maximum(distances.min(1), _GAP_SILENT) + way.speech * _GAP_SPEECH
-    costs: np.ndarray = np.minimum(
-        _GAP_SILENT + _GAP_PER_DB * above, np.minimum(_GAP_OTHER, speech)
-    )
+    silence = _GAP_SILENT + _GAP_PER_DB * above
+    costs: np.ndarray = np.minimum(silence, np.minimum(_GAP_OTHER, speech))
     return costs
 
 
@@ -466,8 +449,7 @@ def _check_length(recording: RecordingCepstra, natural: np.ndarray) -> None:
     if seconds < natural.sum() / 4:
         raise AlignmentError(
             f"expected at least {natural.sum() / 4:.1f} s of audio for this transcript of "
-            f"{len(natural)} words, "
-            f"found {seconds:.1f} s: check that text and clip belong together"
+            f"{len(natural)} words, found {seconds:.1f} s: check that text and clip belong together"
         )
     cells = len(recording.energy) * natural.sum() * SAMPLE_RATE / HOP
     if cells > _MAX_CELLS:

@@ -9,6 +9,8 @@ group. A command that no group names is listed at the end.
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -75,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     It is 141, as of a command that SIGPIPE ended, if what reads the output has ended: `| head`.
     """
+    atexit.register(gc.freeze)  # or Python looks for garbage in all of torch once more, as it ends
     try:
         with plain_warnings(), _interrupt_on_sigterm():
             try:

@@ -8,7 +8,10 @@ In: a command; then its parsed options. Out: models, or functions that load them
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+import gc
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,6 +180,25 @@ def list_engine_kinds(options: argparse.Namespace) -> dict[str, JsonObject]:
     return {} if list_kinds is None else list_kinds()
 
 
+@contextmanager
+def imports_uncollected(library: str) -> Iterator[None]:
+    """Import a library, if it is not yet there, and look for garbage in its objects only once.
+
+    torch and transformers make a million, which stay: to go through them again and again would take a
+    sixth of the time of a short command.
+    """
+    if library in sys.modules:
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect()  # the file of the weights, too, is garbage by now; frozen, it would stay
+        gc.freeze()
+        gc.enable()
+
+
 def load_model(options: argparse.Namespace, source: str, **load_options: Any) -> Model:
     """Load a model with the options, and set its decoder prefix or prompt if they name one.
 
@@ -189,7 +211,8 @@ def load_model(options: argparse.Namespace, source: str, **load_options: Any) ->
     load_options |= {key: values[key] for key in ("device", "dtype") if key in values}
     if values.get("inference_engine") and load_options.get("init") != "random":
         load_options["engine"] = values["inference_engine"]
-    model = load(name, revision=revision, **load_options)
+    with imports_uncollected("transformers.modeling_utils"):
+        model = load(name, revision=revision, **load_options)
     model = model.with_prefix(**values["prefix"]) if values.get("prefix") else model
     texts = {option: values.get(option) for option in ("answer", "hotwords")}
     prompt, given = values.get("prompt"), {n: text for n, text in texts.items() if text is not None}

@@ -16,7 +16,7 @@ from .clip_options import (
     print_line,
 )
 from .command_parser import Subparsers
-from .model_options import add_loading_options, create_loaders, list_twin_seeds
+from .model_options import add_loading_options, create_loaders, imports_uncollected, list_twin_seeds
 from .score_options import add_score_options, choose_executor, collect_score_arguments, parse_shard
 from .status import print_times
 
@@ -42,9 +42,10 @@ def add_commands(commands: Subparsers) -> None:
 
 
 def _score(options: argparse.Namespace) -> int:
-    from ...runs.executors.executor import InProcess
-    from ...runs.score_clips import score_clips
-    from ...studies.french.study_report import write_page_description
+    with imports_uncollected("torch"):
+        from ...runs.executors.executor import InProcess
+        from ...runs.score_clips import score_clips
+        from ...studies.french.study_report import write_page_description
 
     executor = choose_executor(options, options.model)
     skipped: SkippedItems = []
