@@ -63,7 +63,7 @@ def _faithfulness_items(content: PageContent) -> list[Item]:
         ["model", "init", "seed", "perturbation"], sort=False
     ):
         model, init, seed, perturbation = map(str, key)
-        weights = f"{init}, seed {seed}" if seed else init
+        weights = f"{init}, seed {seed}" if init == "random" else init
         leaderboard = leaderboard.reset_index(drop=True)
         measures = is_measure_row(leaderboard, perturbation)
         shown_rows = leaderboard[(measures & (measures.cumsum() <= _MAX_MEASURES)) | ~measures]

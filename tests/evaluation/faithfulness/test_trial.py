@@ -4,6 +4,7 @@ cannot be judged."""
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -374,27 +375,28 @@ def test_all_measures_are_those_that_are_defined():
 
 @pytest.mark.long
 def test_trials_of_several_models_lie_in_one_folder(tmp_path):
-    from speechmix.extensions.faithfulness.results import FaithfulnessResults
     from speechmix.extensions.faithfulness.section import FAITHFULNESS
 
     assert FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path)) == []
     trial = trial_of("tiny-french-whisper")
-    other = FaithfulnessResults(
-        trial.values, trial.left_out, "", {"model": "other", "init": "random"}
-    )
-    for written in (trial, other, trial):
+    twins = [
+        replace(
+            trial,
+            values=trial.values.assign(init="random", seed=seed),
+            provenance={**trial.provenance, "init": "random", "seed": seed},
+        )
+        for seed in (0, 1)
+    ]
+    for written in (trial, *twins, trial):
         path = written.write(tmp_path)
     table = pd.read_csv(path)
-    assert len(table) == 2 * len(trial.to_dataframe())
+    assert len(table) == 3 * len(trial.to_dataframe())
     ((title, items),) = FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path))
     assert title == "Which measure is faithful on these clips?"
-    assert f"tiny-french-whisper (trained). {trial.sentence()}" in items[1::2]
+    sentence = trial.sentence().removesuffix(trial.provenance["grouping"]).strip()
     # Each untrained twin has a leaderboard of its own.
-    table[table["model"] == "other"].assign(seed=1).to_csv(tmp_path / "twin.csv", index=False)
-    twins = [pd.read_csv(path, dtype=str), pd.read_csv(tmp_path / "twin.csv", dtype=str)]
-    pd.concat(twins).to_csv(path, index=False)
-    ((_, items),) = FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path))
-    assert any(item.startswith("other (random, seed 1). ") for item in items[1::2])
+    for weights in ("trained", "random, seed 0", "random, seed 1"):
+        assert f"tiny-french-whisper ({weights}). {sentence}" in items[1::2]
     path.write_text("a,b\n1,2\n")
     assert "found no column stack" in FAITHFULNESS.parts(SimpleNamespace(folder=tmp_path))[0][1][0]
     with pytest.raises(InputError, match="holds another table"):

@@ -16,7 +16,8 @@ from speechmix.extensions.planted.case_table import CUE, OTHER, TARGET
 from speechmix.extensions.planted.hand_set_models import FAMILIES
 from speechmix.extensions.planted.planting import plant
 from speechmix.extensions.probing.fits import ProbeSettings, fit_probes
-from speechmix.extensions.probing.probe import ANSWERS_FILE, FILE
+from speechmix.extensions.probing.probe import Probes
+from speechmix.extensions.probing.scores import ANSWERS_FILE, FILE
 from speechmix.extensions.probing.task import ProbeTask
 from speechmix.files.text_files import read_csv
 from speechmix.inputs import bundled
@@ -140,7 +141,7 @@ def test_tables_of_several_models_and_labels_lie_in_one_file(tmp_path):
     probes.write(tmp_path)
     again = probes.write(tmp_path)
     assert len(read_csv(again)) == len(probes.to_dataframe())
-    other = speechmix.evaluation.probing.Probes(
+    other = Probes(
         probes.to_dataframe().assign(label="voice"),
         probes.answers.assign(label="voice"),
         probes.left_out,
