@@ -277,8 +277,10 @@ def stored_contents(parts: Iterable[Part], kind: str) -> Iterator[tuple[Owner, s
     """
     seen: set[tuple[Owner, str]] = set()
     for part in parts:
-        rows = part.read(("clip", "kind", "content"))
-        for row in rows.filter(pc.equal(rows["kind"], kind)).to_pylist():
+        is_of_kind = pc.equal(part.read(("kind",))["kind"], kind)
+        if not pc.any(is_of_kind).as_py():
+            continue  # without the content, which is most of the file
+        for row in part.read(("clip", "content")).filter(is_of_kind).to_pylist():
             content = json.loads(row["content"])
             if content and (part.owner, row["clip"]) not in seen:
                 seen.add((part.owner, row["clip"]))
