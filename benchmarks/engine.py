@@ -15,6 +15,7 @@ loaded model. Nothing is asserted; it is not collected by pytest.
 from __future__ import annotations
 
 import argparse
+import importlib
 import itertools
 import json
 import statistics
@@ -254,6 +255,8 @@ def peak_above_model(shape: str, way: str, options: argparse.Namespace) -> float
 
 
 def memory_of(case: Case, way: str, options: dict) -> float | None:
+    for library in ("pandas", "pyarrow", "scipy.sparse"):  # what a first call imports is no map's
+        importlib.import_module(library)
     try:
         before = _status("VmRSS")
         with open("/proc/self/clear_refs", "w") as file:
