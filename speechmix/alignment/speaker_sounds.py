@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from ..errors import InputError
 from ..files.whole_files import whole_file
@@ -30,9 +30,12 @@ from ..inputs.words.timed_words import Word
 from .cepstra import HOP, SAMPLE_RATE, RecordingCepstra, standardise_cepstra
 
 
-def run_on_one_thread() -> threadpool_limits:
+def run_on_one_thread() -> AbstractContextManager[object]:
     """A context in which BLAS and OpenMP (numpy, scipy, scikit-learn) compute on one thread."""
-    return threadpool_limits(limits=1)
+    from threadpoolctl import threadpool_limits  # sets an environment variable at its import
+
+    one_thread: AbstractContextManager[object] = threadpool_limits(limits=1)
+    return one_thread
 
 
 Sound = tuple[str, int]  # a phoneme (IPA) and its third: 0, 1, 2; WHOLE stands for all of it
@@ -43,10 +46,8 @@ _ANY: Sound = ("", WHOLE)  # of whatever is said: what the likelihood of a sound
 _LEAST, _MOST = 40, 3000  # frames of a sound
 _FRAMES_A_GAUSSIAN, _GAUSSIANS, _GAUSSIANS_OF_ANY = 60, 4, 8
 _SPREAD = 0.1  # added to every variance; the features have variance 1 or so
-_SAME, _OTHER = (
-    0.6,
-    1.05,
-)  # median distance to the right sound and to another one, as of the synthetic speakers
+# Median distance to the right sound and to another one, as of the synthetic speakers.
+_SAME, _OTHER = 0.6, 1.05
 _NEAREST, _FARTHEST = 0.15, 1.8
 _STRESS = str.maketrans("", "", "ˈˌ")
 
