@@ -226,6 +226,7 @@ class ModelRun:
                     results.write_if_due()
                     yield outcome
         if (line := summary.line()) is not None:
+            results.write()  # what is said to be scored is on the disk
             report(line)
 
     def _stored_keys(self, results: Results, clip: Clip) -> list[Key]:

@@ -1,5 +1,5 @@
-"""The three commands of docs/start.md, as they stand there; `python -m tests.cli.newcomer` times
-them.
+"""The two commands of docs/start.md for a recording of one's own, as they stand there;
+`python -m tests.cli.newcomer` times them.
 
 In: the page. Out: its commands as words, with a model that comes with the package in place of the
 one from the hub; a recording of the sentence that they name, spoken by espeak-ng.
@@ -25,9 +25,11 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "start.md"
 
 
 def commands() -> list[list[str]]:
-    """The commands of the page's first block of shell, installation first."""
+    """The commands of the page's first block of shell that begins with `speechmix score`."""
     block = re.search(
-        r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        r"^```sh\n(speechmix score .*?)^```",
+        PAGE.read_text(encoding="utf-8"),
+        re.DOTALL | re.MULTILINE,
     )
     assert block
     lines = block[1].replace("\\\n", " ").splitlines()
@@ -47,7 +49,7 @@ def record(folder: Path) -> Path:
     """What a newcomer brings: a recording of the sentence, under the name that the command has."""
     from speechmix.alignment.espeak import speak
 
-    score = commands()[1]
+    score = commands()[0]
     speech = speak(score[score.index("--text") + 1], voice="fr+f2")
     path = folder / score[2]
     soundfile.write(path, speech.audio, speech.sample_rate)
@@ -57,7 +59,7 @@ def record(folder: Path) -> Path:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         record(Path(folder))
-        for number, words in enumerate(commands()[1:], 2):
+        for number, words in enumerate(commands(), 1):
             began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
             here = [sys.executable, "-m", *with_bundled_model(words)]
             done = subprocess.run(
