@@ -30,7 +30,7 @@ def test_two_commands_from_a_recording_to_a_page_to_hear_and_see(tmp_path, monke
     printed = capsys.readouterr()
     assert "5 words" in printed.out
     assert "writes: " in printed.out
-    assert "les -> livres: value_zeroing peaks at" in printed.out
+    assert "les -> livres (adjacent cue): value_zeroing peaks at encoder" in printed.out
     assert "%|" not in printed.out + printed.err
     assert main(report[1:]) == 0
     page = (tmp_path / "runs" / "livre" / "index.html").read_text(encoding="utf-8")
