@@ -224,12 +224,8 @@ def _phoneme_edges(speech: Speech) -> np.ndarray:
     )
 
 
-SPEAKERS = (
-    "",
-    "+f2",
-    "+f5",
-    "+m7",
-)  # several synthetic voices; for each pair of frames the nearest one counts
+# Several synthetic voices; for each pair of frames the nearest one counts.
+SPEAKERS = ("", "+f2", "+f5", "+m7")
 PASSES = 4
 ADAPTED = "adapted synthesis"  # the method's name with the speaker's own sounds
 

@@ -276,9 +276,10 @@ def read_csv(path: str | PathLike[str]) -> pd.DataFrame:
             f"{path}: expected a table as speechmix writes it, found rows of more cells than its "
             "header"
         )
-    for name in table if _APOSTROPHE_FIRST.search(text) else ():  # in few tables and columns
-        if table[name].str.startswith("'").any():
-            table[name] = table[name].map(_unquote_formula)
+    if _APOSTROPHE_FIRST.search(text):  # in few tables, and few of their columns
+        for name in table:
+            if table[name].str.startswith("'").any():
+                table[name] = table[name].map(_unquote_formula)
     return table.rename(columns=_unquote_formula)
 
 

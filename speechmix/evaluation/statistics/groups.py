@@ -39,14 +39,8 @@ if TYPE_CHECKING:
 # Columns of a manifest that may name the speaker or the lemma, in the order in which they are looked for.
 SPEAKER_COLUMNS = ("speaker", "speaker_id", "client_id")
 LEMMA_COLUMNS = ("lemma", "target_lemma", "noun")
-GROUPING_COLUMNS = (
-    *SPEAKER_COLUMNS,
-    "pair",
-    "text",
-    "target",
-    "foil",
-    *LEMMA_COLUMNS,
-)  # all columns that groups are made of
+# All columns that groups are made of.
+GROUPING_COLUMNS = (*SPEAKER_COLUMNS, "pair", "text", "target", "foil", *LEMMA_COLUMNS)
 _MIN_GROUPS = 5  # groups, below which a coarser tie is given up
 _MASK_TEXT = "<mask>"  # in a target's place, and no word
 
@@ -222,14 +216,14 @@ def connect_clips(names: pd.Series, ties: Sequence[pd.Series]) -> pd.Series:
     from scipy.sparse.csgraph import connected_components
 
     # Nodes are the clips, then the labels of each tie; an edge joins a clip and its label.
-    clips, nodes, node_count = [], [], len(names)
+    clip_nodes, label_nodes, node_count = [], [], len(names)
     for labels in ties:
         codes, distinct_labels = pd.factorize(labels.to_numpy(dtype=object))
         is_label = (labels != "").to_numpy()
-        clips.append(np.flatnonzero(is_label))
-        nodes.append(node_count + codes[is_label])
+        clip_nodes.append(np.flatnonzero(is_label))
+        label_nodes.append(node_count + codes[is_label])
         node_count += len(distinct_labels)
-    edges = np.concatenate([*clips, []]).astype(int), np.concatenate([*nodes, []]).astype(int)
+    edges = tuple(np.concatenate([*nodes, []]).astype(int) for nodes in (clip_nodes, label_nodes))
     graph = coo_array((np.ones(len(edges[0]), dtype=bool), edges), (node_count, node_count))
     parts = connected_components(graph, directed=False)[1][: len(names)]
     return names.groupby(parts).transform("first")

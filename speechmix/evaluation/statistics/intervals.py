@@ -286,10 +286,8 @@ def percentile_levels(n_groups: int, level: float = LEVEL) -> np.ndarray:
     return levels
 
 
-_MAX_EXACT_GROUPS, _N_FLIPS = (
-    12,
-    4999,
-)  # groups whose signs are flipped in all ways; flips drawn for more groups
+# Groups whose signs are flipped in all ways; flips drawn for more groups.
+_MAX_EXACT_GROUPS, _N_FLIPS = 12, 4999
 _ROUNDING = 1e-9
 
 

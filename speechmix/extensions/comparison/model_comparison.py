@@ -55,7 +55,6 @@ from ...reporting.pages.html_page import (
 from ...reporting.pages.result_sentences import (
     explain_columns,
     join_names,
-    stack_phrase,
     unclaimed_reason,
 )
 from ...reporting.pages.study_figures import (
@@ -73,7 +72,11 @@ from ...reporting.pages.study_tables import (
     percent_table,
     stack_rows,
 )
-from ...reporting.pages.table_format import format_contribution_table, markdown_table
+from ...reporting.pages.table_format import (
+    format_contribution_table,
+    markdown_table,
+    stack_phrase,
+)
 from ...reporting.plots.cue_curves import cue_figure
 from ...reporting.plots.cue_heat_maps import cue_heat_map
 from ...reporting.plots.cue_tables import AS_PUBLISHED_ROWS

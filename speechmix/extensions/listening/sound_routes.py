@@ -41,7 +41,7 @@ from ...errors import InputError, SpeechmixError
 from ...evaluation.statistics.groups import choose_evenly
 from ...evaluation.statistics.intervals import FEWEST_GROUPS, LEVEL, corrected_p, mean_interval
 from ...interventions.value_knock_out import layer_windows
-from ...reporting.pages.result_sentences import stack_phrase
+from ...reporting.pages.table_format import stack_phrase
 from ..patching.patching import capture_states, match_positions
 from .items import ListeningItem, choose_donors, group_items
 from .questions import OTHER, OWN, Question

@@ -31,7 +31,7 @@ from ...files.json_files import JsonObject, read_json_object
 from ...files.text_files import read_csv, write_csv
 from ...files.whole_files import write_json
 from ...inputs.clips.clip import Clip
-from ...reporting.pages.result_sentences import stack_phrase
+from ...reporting.pages.table_format import stack_phrase
 from ...runs.results.open_run import StoredRun, open_run
 from ..probing.scores import FILE as PROBES_FILE
 from .checkpoints import Checkpoint, Sources, list_checkpoints

@@ -181,11 +181,11 @@ def list_engine_kinds(options: argparse.Namespace) -> dict[str, JsonObject]:
 
 
 @contextmanager
-def imports_uncollected(library: str) -> Iterator[None]:
-    """Import a library, if it is not yet there, and look for garbage in its objects only once.
+def collect_garbage_once(library: str) -> Iterator[None]:
+    """Look for garbage once, behind a block that imports a library; as usual if it is there already.
 
-    torch and transformers make a million, which stay: to go through them again and again would take a
-    sixth of the time of a short command.
+    torch and transformers make a million objects, which stay. To go through them again and again
+    takes a sixth of the time of a short command.
     """
     if library in sys.modules:
         yield
@@ -211,7 +211,7 @@ def load_model(options: argparse.Namespace, source: str, **load_options: Any) ->
     load_options |= {key: values[key] for key in ("device", "dtype") if key in values}
     if values.get("inference_engine") and load_options.get("init") != "random":
         load_options["engine"] = values["inference_engine"]
-    with imports_uncollected("transformers.modeling_utils"):
+    with collect_garbage_once("transformers.modeling_utils"):
         model = load(name, revision=revision, **load_options)
     model = model.with_prefix(**values["prefix"]) if values.get("prefix") else model
     texts = {option: values.get(option) for option in ("answer", "hotwords")}

@@ -16,7 +16,12 @@ from .clip_options import (
     print_line,
 )
 from .command_parser import Subparsers
-from .model_options import add_loading_options, create_loaders, imports_uncollected, list_twin_seeds
+from .model_options import (
+    add_loading_options,
+    collect_garbage_once,
+    create_loaders,
+    list_twin_seeds,
+)
 from .score_options import add_score_options, choose_executor, collect_score_arguments, parse_shard
 from .status import print_times
 
@@ -42,7 +47,7 @@ def add_commands(commands: Subparsers) -> None:
 
 
 def _score(options: argparse.Namespace) -> int:
-    with imports_uncollected("torch"):
+    with collect_garbage_once("torch"):
         from ...runs.executors.executor import InProcess
         from ...runs.score_clips import score_clips
         from ...studies.french.study_report import write_page_description

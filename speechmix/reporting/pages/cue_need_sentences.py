@@ -31,10 +31,9 @@ from .result_sentences import (
     idle_stack,
     is_idle,
     join_names,
-    stack_phrase,
     unclaimed_reason,
 )
-from .table_format import format_interval, stack_name
+from .table_format import format_interval, stack_name, stack_phrase
 
 NEED_KEYS = ["side", "model", "ablated"]
 

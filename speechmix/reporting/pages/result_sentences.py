@@ -21,19 +21,12 @@ from ...mixing.maps.measure_registry import leading_measure, measure_label
 from ...mixing.maps.numerics import STRENGTH_FLOOR
 from ..plots.figure_style import model_name
 from .html_page import TermList
-from .table_format import format_contribution_table, format_interval, format_strength
-
-
-def stack_phrase(stack: object, *, start: bool = False) -> str:
-    """Name a stack within a sentence.
-
-    Examples
-    --------
-    >>> stack_phrase("cross"), stack_phrase("encoder"), stack_phrase("encoder", start=True)
-    ('cross-attention', 'the encoder', 'The encoder')
-    """
-    name = "cross-attention" if stack == "cross" else f"the {stack}"
-    return name[0].upper() + name[1:] if start else name
+from .table_format import (
+    format_contribution_table,
+    format_interval,
+    format_strength,
+    stack_phrase,
+)
 
 
 def format_twins(count: int) -> str:

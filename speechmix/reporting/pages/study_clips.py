@@ -30,8 +30,8 @@ from ...runs.results.stored_maps import (
 from ..plots.figure_style import model_name
 from .clip_card import ClipCard, clip_card, model_label
 from .html_page import SortableTable
-from .result_sentences import stack_phrase
 from .study_results import Study
+from .table_format import stack_phrase
 from .transcription import model_transcripts
 
 MAX_PAGE_BYTES = 10_000_000  # what a mail attachment may have

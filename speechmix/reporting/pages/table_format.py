@@ -88,6 +88,18 @@ def stack_name(stack: str) -> str:
     return "cross-attention" if stack == "cross" else stack
 
 
+def stack_phrase(stack: object, *, start: bool = False) -> str:
+    """Name a stack within a sentence.
+
+    Examples
+    --------
+    >>> stack_phrase("cross"), stack_phrase("encoder"), stack_phrase("encoder", start=True)
+    ('cross-attention', 'the encoder', 'The encoder')
+    """
+    name = stack_name("cross") if stack == "cross" else f"the {stack}"
+    return name[0].upper() + name[1:] if start else name
+
+
 def _is_uninformative(column: pd.Series) -> bool:
     """Whether a column is empty, or counts nothing (no twins; a single clip or group)."""
     if column.name in ("twins", "groups", "clips"):

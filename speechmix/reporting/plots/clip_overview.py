@@ -60,12 +60,8 @@ from .figure_style import (
 
 _SAMPLE_RATE = 16_000
 _MIN_POWER, _MIN_LEVEL = 1e-10, -80  # of silence; decibels below the loudest that are drawn
-_WINDOW, _HOP, _FFT, _MELS = (
-    400,
-    160,
-    1024,
-    80,
-)  # samples, 25 and 10 ms; the zero-padded FFT leaves no mel band empty
+# In samples, 25 and 10 ms; the zero-padded FFT leaves no mel band empty.
+_WINDOW, _HOP, _FFT, _MELS = 400, 160, 1024, 80
 
 
 def word_roles(clip: Clip) -> dict[int, tuple[str, str]]:

@@ -31,10 +31,8 @@ from ...evaluation.statistics.grouped_means import (
 from ...evaluation.statistics.intervals import LEVEL, mean_intervals, twin_bands
 from ...evaluation.statistics.random_twin_comparison import pad_rows
 
-PUBLISHED_CLIP, PUBLISHED_SUFFIX = (
-    "published mean",
-    ", published",
-)  # the clip, and the end of a model's name
+# The clip, and the end of a model's name.
+PUBLISHED_CLIP, PUBLISHED_SUFFIX = "published mean", ", published"
 AS_PUBLISHED_ROWS = "target"  # of a map: what the published figures are means over
 PublishedData: TypeAlias = "dict[str, Any]"  # each figure has its own form
 _DATA_DIR = Path(__file__).parent / "published"

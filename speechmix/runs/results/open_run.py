@@ -180,8 +180,8 @@ def _check_columns(
 def _has_texts(column: pd.Series) -> bool:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return bool(column.notna().all()) and _has_texts(column.cat.categories.to_series())
-    is_full = bool(column.notna().all())
-    return column.empty or (is_full and pd.api.types.infer_dtype(column) == "string")
+    is_complete = bool(column.notna().all())
+    return column.empty or (is_complete and pd.api.types.infer_dtype(column) == "string")
 
 
 def _is_selection_entry(facts: JsonObject) -> bool:

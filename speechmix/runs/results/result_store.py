@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -437,17 +438,20 @@ class Results:
             self.write()
 
     def write(self) -> None:
-        """Write what is new as a part."""
-        if not self._new or self._is_broken_off:
-            return
+        """Write what is new as a part; an interrupt waits until it is written."""
+        if self._new and not self._is_broken_off:
+            # Ctrl-C interrupts the main thread alone, and leaving the block waits for the other.
+            with phase("writing"), ThreadPoolExecutor(1) as writer:
+                writer.submit(self._write_part).result()
+
+    def _write_part(self) -> None:
         # Files of scores that are finished cannot be finished again: a second try after a full disk
         # would write the part without them, and the run would go on without these scores.
         self._is_broken_off = True
-        with phase("writing"):
-            table = rows_table([*self._new.values()])
-            files = self._scores, self._maps
-            part = self._index.write([*self._new], [table], *files, self._shard, [versions()])
-            self._index.add(part, table)
+        table = rows_table([*self._new.values()])
+        files = self._scores, self._maps
+        part = self._index.write([*self._new], [table], *files, self._shard, [versions()])
+        self._index.add(part, table)
         self._is_broken_off = False
         self._new, self._new_bytes, self._write_time = {}, 0, time.monotonic()
 
@@ -490,8 +494,7 @@ class Results:
 
     def __exit__(self, *_: object) -> None:
         try:
-            with suppress(KeyboardInterrupt):
-                self.write()
+            self.write()
         finally:
             self._scores.discard()
             self._maps.discard()

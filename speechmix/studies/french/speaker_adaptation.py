@@ -45,10 +45,8 @@ if TYPE_CHECKING:
 
 
 PART_COUNT = 4  # of a speaker's clips
-MIN_SPEAKER_CLIPS, MAX_VOICE_CLIPS = (
-    12,
-    200,
-)  # trusted clips of a speaker who has a voice of one's own; clips that a voice is learnt from
+# Trusted clips of a speaker who has a voice of one's own; clips that a voice is learnt from.
+MIN_SPEAKER_CLIPS, MAX_VOICE_CLIPS = 12, 200
 
 
 class CorpusVoices:
