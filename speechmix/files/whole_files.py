@@ -38,6 +38,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import sys
 import threading
@@ -369,6 +370,27 @@ def whole_file(path: str | PathLike[str], *, one_writer: bool = False) -> Iterat
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def delay_interrupts() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM, which the main thread handles, wait until the block ends."""
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    handlers = {
+        number: handler
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if is_main_thread and (handler := signal.getsignal(number)) is not None
+    }
+    arrived: list[int] = []
+    try:
+        for number in handlers:
+            signal.signal(number, lambda received, frame: arrived.append(received))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for received in dict.fromkeys(arrived):
+            signal.raise_signal(received)
 
 
 @contextmanager

@@ -1,25 +1,41 @@
-"""Ctrl-C while results are written: they are on the disk before it ends the run."""
+"""Ctrl-C or SIGTERM while results are written: they are on the disk before it ends the run."""
 
-import _thread
 import signal
-import time
 
 import pytest
 
 from speechmix.files.shard_assignment import Shard
+from speechmix.files.whole_files import delay_interrupts
 from speechmix.runs.results import result_store
 from speechmix.runs.results.clip_result_files import Owner
 from speechmix.runs.results.result_store import Key, Results
 from speechmix.runs.results.run_folder import RunFolder
 
 
+class Stopped(BaseException):
+    pass
+
+
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+def stop_signal(request):
+    """A signal that raises `Stopped`."""
+
+    def stop(number, frame):
+        raise Stopped
+
+    former = signal.signal(request.param, stop)
+    yield request.param
+    signal.signal(request.param, former)
+
+
 @pytest.mark.parametrize("is_at_the_end", [True, False])
-def test_an_interrupt_waits_until_results_are_written(tmp_path, monkeypatch, is_at_the_end):
+def test_a_signal_waits_until_results_are_written(
+    tmp_path, monkeypatch, stop_signal, is_at_the_end
+):
     write_part = result_store.write_part
 
     def interrupted_write(*arguments):
-        _thread.interrupt_main()
-        time.sleep(0.2)  # the main thread has time to be interrupted
+        signal.raise_signal(stop_signal)
         return write_part(*arguments)
 
     folder, key = RunFolder(tmp_path), Key("clip", "kind", "0" * 16)
@@ -31,12 +47,25 @@ def test_an_interrupt_waits_until_results_are_written(tmp_path, monkeypatch, is_
             if not is_at_the_end:
                 results.write()
 
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            store()
-    finally:
-        signal.signal(signal.SIGINT, former)
+    with pytest.raises(Stopped):
+        store()
     monkeypatch.undo()
     with Results(folder, Owner(), Shard(), str) as results:
         assert key in results
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1  # it was not written twice
+
+
+def test_signals_act_as_before_behind_the_block(stop_signal):
+    handler = signal.getsignal(stop_signal)
+    with delay_interrupts():
+        pass
+    assert signal.getsignal(stop_signal) is handler
+
+    def fail_after_signal():
+        with delay_interrupts():
+            signal.raise_signal(stop_signal)
+            raise OSError("a full disk")
+
+    with pytest.raises(Stopped):
+        fail_after_signal()
+    assert signal.getsignal(stop_signal) is handler

@@ -19,7 +19,6 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +26,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...errors import InputError
 from ...files.cache_keys import FileMark, versions
@@ -35,6 +33,7 @@ from ...files.json_files import Json, JsonObject
 from ...files.parquet_files import compare_pages
 from ...files.shard_assignment import Shard
 from ...files.timing import phase
+from ...files.whole_files import delay_interrupts
 from ...inputs.clips.clip import Clip
 from ...mixing.maps.map_set import Maps
 from ...mixing.maps.mixing_map import MixingMap
@@ -69,10 +68,10 @@ def checked_part(folder: RunFolder, path: Path, recorded_mark: FileMark | None =
     or one of the files that belong to it is, or is not there.
     """
     part = open_part(path)
-    if path.stat().st_size <= _MAX_COMPARED_BYTES:
-        compare_pages(path)
     if recorded_mark is not None:
         recorded_mark.check(path, most=_MAX_COMPARED_BYTES)
+    if not (recorded_mark and recorded_mark.digest) and path.stat().st_size <= _MAX_COMPARED_BYTES:
+        compare_pages(path)
     for files_dir, marks in ((folder.scores_dir, part.scores), (folder.maps_dir, part.maps)):
         for name, mark in marks.items():
             mark.check(files_dir / name, most=_MAX_COMPARED_BYTES)
@@ -235,8 +234,7 @@ class PartIndex:
     def contents(self, kind: str) -> Iterator[str]:
         """Yield what all parts hold of one kind; of a clip that has changed since, all of it."""
         for part in self.parts:
-            rows = part.read(("kind", "content"))
-            yield from rows.filter(pc.equal(rows["kind"], kind))["content"].to_pylist()
+            yield from part.contents(kind)
 
 
 _LARGE_PART_BYTES = 2**26  # of scores; smaller parts are made again when one is added
@@ -440,20 +438,17 @@ class Results:
     def write(self) -> None:
         """Write what is new as a part; an interrupt waits until it is written."""
         if self._new and not self._is_broken_off:
-            # Ctrl-C interrupts the main thread alone, and leaving the block waits for the other.
-            with phase("writing"), ThreadPoolExecutor(1) as writer:
-                writer.submit(self._write_part).result()
-
-    def _write_part(self) -> None:
-        # Files of scores that are finished cannot be finished again: a second try after a full disk
-        # would write the part without them, and the run would go on without these scores.
-        self._is_broken_off = True
-        table = rows_table([*self._new.values()])
-        files = self._scores, self._maps
-        part = self._index.write([*self._new], [table], *files, self._shard, [versions()])
-        self._index.add(part, table)
-        self._is_broken_off = False
-        self._new, self._new_bytes, self._write_time = {}, 0, time.monotonic()
+            with phase("writing"), delay_interrupts():
+                # Files of scores that are finished cannot be finished again: a second try after a
+                # full disk would write the part without them, and the run would go on without these
+                # scores.
+                self._is_broken_off = True
+                table = rows_table([*self._new.values()])
+                files = self._scores, self._maps
+                part = self._index.write([*self._new], [table], *files, self._shard, [versions()])
+                self._index.add(part, table)
+                self._is_broken_off = False
+                self._new, self._new_bytes, self._write_time = {}, 0, time.monotonic()
 
     def row(self, key: Key) -> JsonObject:
         """Return one result, as `put` takes it."""
