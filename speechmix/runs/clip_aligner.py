@@ -7,7 +7,7 @@ the word times and the rows of the clip table.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -94,7 +94,7 @@ class ClipAligner:
     def unaligned_clips(self, report: Callable[[str], None]) -> list[Clip]:
         """Return the clips of the shard whose word times are to be computed."""
         with self.open_results(report) as results:
-            remember_recordings(results)
+            remember_recordings(results.contents(FACTS))
             pending: list[Clip] = []
             for clip in filter(lambda clip: self.shard.holds(clip.name), self.clips):
                 if self.needs_phones or (clip.text and clip.words is None):
@@ -122,7 +122,7 @@ class ClipAligner:
         indexed_clips = [pair for pair in enumerate(self.clips) if self.shard.holds(pair[1].name)]
         is_shown = any(clip.words is None for _, clip in indexed_clips)
         with self.open_results(report) as results:
-            remember_recordings(results)
+            remember_recordings(results.contents(FACTS))
             bar = show_progress(
                 indexed_clips, progress if is_shown else False, ALIGN, total=len(indexed_clips)
             )
@@ -277,10 +277,10 @@ def _file_marks(clip: Clip) -> list[int | str] | None:
         return None
 
 
-def remember_recordings(results: Results) -> None:
-    """Know the sounds of an earlier start, so that recordings of which nothing is missing are not
-    read again."""
-    for content in results.contents(FACTS):
-        facts = json.loads(content)
+def remember_recordings(contents: Iterable[str]) -> None:
+    """Know the sounds of an earlier start by its `FACTS`, so that recordings of which nothing is
+    missing are not read again."""
+    for content in contents:
+        facts = json.loads(content) if '"file"' in content else {}  # none of sounds in memory
         if file := facts.get("file"):
             cache_recording(file["path"], file["marks"], facts["source"]["sound"], file["seconds"])

@@ -30,16 +30,18 @@ from ..inputs.audio.audio_source import cached_recording
 from ..inputs.clips.clip import Clip
 from ..inputs.words.unit_tiers import PHONE, TIER_UNITS
 from ..mixing.measures.measure_functions import find_measure
+from ..mixing.passes.batches import split_into_groups
 from ..mixing.passes.request import MixRequest
 from .clip_aligner import ClipAligner, remember_recordings
 from .kinds.result_kind import ClipSnapshot
 from .model_run import ModelRun
-from .results.clip_result_files import Owner, open_part
+from .results.clip_result_files import Owner, Part, open_part
 from .results.result_store import Results, checked_part, remove_unlisted_parts
 from .results.run_folder import SCORES, RunFolder, RunState
 from .results.run_times import RunTimes
 from .scored_run import Run
 from .shard_merge import (
+    FACTS,
     CompletionRecord,
     list_missing_shards,
     list_shard_labels,
@@ -105,7 +107,6 @@ def read_figure_marks(
 
 def is_unchanged(
     folder: RunFolder,
-    shard: Shard,
     marker: CompletionRecord,
     run_key: str,
     mix_request: MixRequest,
@@ -113,25 +114,24 @@ def is_unchanged(
     models: Iterable[Model | Callable[[], Model]],
     skipped: Sequence[Mapping[str, Json]],
     drawn_clips: Iterable[Clip],
-    report: Callable[[str], None],
 ) -> bool:
     """Say whether the shard has results of this request, and they are as they were written.
 
     `marker` is its completion record, `run_key` the hash of the run's request. The models are
     loaded one after the other, if all else is the same; an iterator, which can be used but once, is
     left alone. `skipped` is what was left out before the run began: whatever else the shard left
-    out is tried again. `drawn_clips` are those of the shard that have pictures. `report` gets a
-    line for a damaged part of the clips' rows.
+    out is tried again. `drawn_clips` are those of the shard that have pictures.
     """
     if not marker.told or not isinstance(models, Sequence) or len(marker.models) != len(models):
         return False
     if marker.skipped != list(skipped):
         return False
-    with Results(folder, Owner(), shard, report) as of_clips:
-        remember_recordings(of_clips)
-    if marker.told != shard_fingerprint(
-        run_key, mix_request, clips, _find_known_sound
-    ) or not _has_all_files(folder, marker, drawn_clips):
+    if not _remember_whole_parts(folder, marker):
+        return False
+    if marker.told != shard_fingerprint(run_key, mix_request, clips, _find_known_sound):
+        return False
+    marks = read_figure_marks(folder, marker, drawn_clips)
+    if {name: list(mark) for name, mark in marks.items()} != marker.figures:
         return False
     return all(
         _model_owner(model) == owner
@@ -148,19 +148,21 @@ def _find_known_sound(clip: Clip) -> str | None:
     return remembered and remembered[0]
 
 
-def _has_all_files(
-    folder: RunFolder, marker: CompletionRecord, drawn_clips: Iterable[Clip]
-) -> bool:
-    """Whether parts, scores, maps and pictures are there and whole."""
-    standing = RunState(folder).table_parts()
+def _remember_whole_parts(folder: RunFolder, marker: CompletionRecord) -> bool:
+    """Whether parts, scores and maps are there and whole; if so, the clips' recordings are known."""
+    recorded = RunState(folder).table_parts()
+
+    def open_whole(name: str) -> Part:
+        return checked_part(folder, folder.path / name, recorded.get(folder.path / name))
+
     try:
-        for name in (*marker.clips, *(name for _, names in marker.models for name in names)):
-            checked_part(folder, folder.path / name, standing.get(folder.path / name))
+        for name in (name for _, names in marker.models for name in names):
+            open_whole(name)
+        for name in marker.clips:
+            remember_recordings(open_whole(name).contents(FACTS))
     except (InputError, OSError):
         return False
-    return {
-        name: list(mark) for name, mark in read_figure_marks(folder, marker, drawn_clips).items()
-    } == marker.figures
+    return True
 
 
 def _model_owner(model: Model | Callable[[], Model]) -> JsonObject:
@@ -199,8 +201,12 @@ class StartedJob:
     @cached_property
     def request_hash(self) -> str:
         """Hash of clips and options, the same for all shards; a sound that changes is found by its shard."""
+        groups = split_into_groups(self.job.clips, 100)  # a text for each clip takes longer
         clips = joined_digests(
-            *(digest([clip.name, clip.annotations, dict(clip.meta)]) for clip in self.job.clips)
+            *(
+                digest([(clip.name, clip.annotations, dict(clip.meta)) for clip in group])
+                for group in groups
+            )
         )
         return digest(
             [self.job.mix_request.described(), self._alignment, clips, self.job.description()]
@@ -236,7 +242,6 @@ class StartedJob:
         former, job = CompletionRecord.read(self.folder, self.shard), self.job
         if former is None or not is_unchanged(
             self.folder,
-            self.shard,
             former,
             self.request_hash,
             job.mix_request,
@@ -244,7 +249,6 @@ class StartedJob:
             job.models,
             self.run.skipped,
             self._drawn_clips,
-            job.report,
         ):
             return False
         job.report(

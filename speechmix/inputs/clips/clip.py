@@ -383,12 +383,16 @@ class ClipValue:
             **({"tiers": tiers_to_json(self._tiers)} if self._tiers else {}),
         }
 
-    @cached_property
+    @property
     def _has_words_alone(self) -> bool:
         """Whether some of its words are not in the text that a decoder is fed."""
         # That all are there is seen at once where they are the words of the text, as of most clips.
         if self.text is not None and self.text.split() == [word.text for word in self.spoken_words]:
             return False
+        return self._lacks_words
+
+    @cached_property
+    def _lacks_words(self) -> bool:
         labels = [part.text for _, part in list_parts(self.spoken_words)]
         if self.text is None:
             return join_words(self.spoken_words) != " ".join(labels)

@@ -177,10 +177,10 @@ class Word:
     def to_list(self) -> list[object]:
         """[text, start, end], with None, pieces and the source label behind them where there are
         some, as files keep it and as `Clip` takes it."""
-        pieces = [list(piece) for piece in self.pieces]
-        further = [None, pieces] if pieces or self.source_label else []
+        if not (self.pieces or self.source_label):
+            return [self.text, self.start, self.end]
         label = [self.source_label] if self.source_label else []
-        return [self.text, self.start, self.end, *further, *label]
+        return [self.text, self.start, self.end, None, [*map(list, self.pieces)], *label]
 
     def __repr__(self) -> str:
         return format_unit(self)

@@ -103,6 +103,12 @@ class Part:
                 list(groups), columns=None if columns is None else list(columns)
             )
 
+    def contents(self, kind: str) -> list[str]:
+        """What the part holds of one kind, as JSON."""
+        rows = self.read(("kind", "content"))
+        contents: list[str] = rows.filter(pc.equal(rows["kind"], kind))["content"].to_pylist()
+        return contents
+
     def slice(self, start: int, stop: int, columns: Sequence[str]) -> pa.Table:
         """Rows from `start` to before `stop`."""
         groups = range(start // ROWS_PER_GROUP, (stop - 1) // ROWS_PER_GROUP + 1)
