@@ -124,9 +124,7 @@ def is_unchanged(
     """
     if not marker.told or not isinstance(models, Sequence) or len(marker.models) != len(models):
         return False
-    if marker.skipped != list(skipped):
-        return False
-    if not _remember_whole_parts(folder, marker):
+    if marker.skipped != list(skipped) or not _remember_whole_parts(folder, marker):
         return False
     if marker.told != shard_fingerprint(run_key, mix_request, clips, _find_known_sound):
         return False
@@ -156,7 +154,7 @@ def _remember_whole_parts(folder: RunFolder, marker: CompletionRecord) -> bool:
         return checked_part(folder, folder.path / name, recorded.get(folder.path / name))
 
     try:
-        for name in (name for _, names in marker.models for name in names):
+        for name in marker.model_parts:
             open_whole(name)
         for name in marker.clips:
             remember_recordings(open_whole(name).contents(FACTS))
@@ -338,9 +336,7 @@ class StartedJob:
             self.run.skip(name, error, label)
             self.job.report(f"{name}  {label}  {error}")
 
-        parts = [
-            open_part(self.folder.path / name) for _, names in self.marker.models for name in names
-        ]
+        parts = [open_part(self.folder.path / name) for name in self.marker.model_parts]
         measures = self.job.mix_request.measures
         draw_clip_figures(
             self.folder,

@@ -150,7 +150,7 @@ def run_status(path: str | PathLike[str]) -> RunStatus:
                 OUTDATED
                 if marker.asked != last_asked
                 else DONE
-                if paths.issuperset(_list_paths(marker))
+                if paths.issuperset([*marker.clips, *marker.model_parts])
                 else DAMAGED
             )
         skipped = marker.skipped if marker and of_shard != OUTDATED else []
@@ -228,11 +228,6 @@ def _read_records(
                 if marker.is_of(run_key):
                     last = max(last, (ended, marker.asked))
     return markers, last[1]
-
-
-def _list_paths(marker: CompletionRecord) -> list[str]:
-    """Part files that hold what a shard has done."""
-    return [*marker.clips, *(path for _, paths in marker.models for path in paths)]
 
 
 def _state_without_marker(folder: RunFolder, shard: Shard, *, has_results: bool) -> str:

@@ -22,12 +22,9 @@ whose clips, models or aligner have changed makes again just what depends on the
 writes to a folder at a time, or one for each shard of the run: each then does the clips whose names
 are its own, and the one that ends last writes the tables (shard_merge.py).
 
-Job of a run: clips, models, result kinds and folder; whole or one shard.
-
-In: models, clips, kinds with their options. Out: part files of all results, and when the last shard is
-done the tables that are made of them. A job without a name is the run itself (`score_clips`); one with
-a name computes kinds alone, in the folder of a run or a fresh one (`compute_kinds`), and leaves what
-the run has as it is.
+A job (clips, models, result kinds and folder; whole or one shard) without a name is the run itself
+(`score_clips`); one with a name computes kinds alone, in the folder of a run or a fresh one
+(`compute_kinds`), and leaves what the run has as it is.
 
 Choose the clips that further random twins are run on.
 

@@ -69,6 +69,11 @@ class CompletionRecord:
             name: value for name, value in asdict(self).items() if name not in ("told", "figures")
         }
 
+    @property
+    def model_parts(self) -> list[str]:
+        """Part files of all models."""
+        return [name for _, names in self.models for name in names]
+
     def add(self, folder: RunFolder, owner: Owner, parts: Sequence[Part]) -> None:
         """Note where the results of a model are."""
         self.models.append((vars(owner), folder.relative(parts)))

@@ -97,10 +97,10 @@ class ActivationChange:
         if not len(small_indices[0]):
             return self._subtract(dx)
         chunks = [*zip(*(indices.split(_SERIES_CHUNK) for indices in small_indices), strict=True)]
-        series = [self._evaluate_series(dx[chunk], chunk[1]) for chunk in chunks]
+        small_changes = [self._evaluate_series(dx[chunk], chunk[1]) for chunk in chunks]
         changed = self._subtract(dx)
-        for chunk, values in zip(chunks, series, strict=True):
-            changed[chunk] = values
+        for chunk, small_change in zip(chunks, small_changes, strict=True):
+            changed[chunk] = small_change
         return changed
 
     def _subtract(self, dx: Tensor) -> Tensor:

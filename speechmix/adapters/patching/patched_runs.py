@@ -165,6 +165,8 @@ def run_patches(
         for patch in patches:
             _check_patch(model, patch, clean_pass.lengths)
         readings: dict[int, Tensor] = {}
+        most_runs = max(1, _MAX_BATCH_POSITIONS // max(clean_pass.lengths.values()))
+        run_count = batch_size or min(_MAX_BATCH_RUNS, most_runs)  # that share one pass
         joins_tokens = "decoder" in model.stacks and "cross" not in model.stacks
         for is_encoder in (True, False):
             patch_indices = [
@@ -172,9 +174,8 @@ def run_patches(
                 for patch_index, patch in enumerate(patches)
                 if (patch.stack == "encoder") == is_encoder
             ]
-            for chunk in _split_chunks(
-                patch_indices, batch_size or _default_batch_size(max(clean_pass.lengths.values()))
-            ):
+            for start in range(0, len(patch_indices), run_count):
+                chunk = patch_indices[start : start + run_count]
                 chunk.sort(key=lambda patch_index: patches[patch_index].layers.start)
                 run_inputs = full_inputs if is_encoder else decoder_inputs
                 # Sound must meet tokens of as many runs, and a label head may read all layers or
@@ -208,16 +209,6 @@ def _run_shared_encoder(
         name: value for name, value in inputs.items() if not name.startswith("decoder_")
     }
     return run_encoder(model, encoder_inputs, audio_hash, attention=model.readable_attention)
-
-
-def _split_chunks(indices: list[int], size: int) -> Iterator[list[int]]:
-    for start in range(0, len(indices), size):
-        yield indices[start : start + size]
-
-
-def _default_batch_size(length: int) -> int:
-    """Return how many runs of so many positions share one pass."""
-    return min(_MAX_BATCH_RUNS, max(1, _MAX_BATCH_POSITIONS // length))
 
 
 def _run_module(model: Model, inputs: Mapping[str, ModelOutput]) -> ModelOutput:

@@ -39,10 +39,6 @@ def rename_duplicates(clips: Sequence[Clip]) -> list[Clip]:
 
     ``a/001.wav`` and ``b/001.wav`` become "a_001" and "b_001"; a third, ``c/002.wav``, stays "002".
     InputError if two clips of one name are not files, were named by the caller, or are one file.
-
-    Examples
-    --------
-    ``a/001.wav`` and ``b/001.wav`` become "a_001" and "b_001"; a third, ``c/002.wav``, stays "002".
     """
     indices_by_name: dict[str, list[int]] = defaultdict(list)
     for index, clip in enumerate(clips):

@@ -359,10 +359,6 @@ def mask_target(
     Only a `Sentence` with a target changes, and only if the model has a mask token. "auto",
     "logit", "contrast" or spellings read the target, so that it is masked. Position numbers and
     functions read the text unchanged; together with one of the former they read the masked text.
-
-    Examples
-    --------
-    A model without a mask token, or an item without a target, leaves both as they are.
     """
     reads_target = [_reads_target(objective) for objective in objectives]
     if not (isinstance(item, Sentence) and any(reads_target) and is_masked_model(model)):

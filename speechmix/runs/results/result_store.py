@@ -249,7 +249,7 @@ def compact_parts(index: PartIndex, keys: Sequence[Key], shard: Shard) -> list[P
     unchanged = {
         part_index
         for part_index, count in counts.items()
-        if _is_large(index.parts[part_index])
+        if sum(mark.size for mark in index.parts[part_index].scores.values()) >= _LARGE_PART_BYTES
         and count == index.row_counts[part_index]
         and _is_in_order(index, part_index, keys)
     }
@@ -284,10 +284,6 @@ def _is_in_order(index: PartIndex, part_index: int, keys: Sequence[Key]) -> bool
     locations = map(index.__getitem__, keys)
     rows = [location.row_index for location in locations if location.part_index == part_index]
     return all(former < row for former, row in pairwise(rows))
-
-
-def _is_large(part: Part) -> bool:
-    return sum(mark.size for mark in part.scores.values()) >= _LARGE_PART_BYTES
 
 
 def _merge_parts(index: PartIndex, keys: Sequence[Key], shard: Shard) -> Part:
