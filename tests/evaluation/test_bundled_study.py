@@ -63,7 +63,7 @@ def largest_lower_limit(contributions, model, side, stack, rows):
     chosen = contributions.query(
         "model == @model and side == @side and stack == @stack and rows == @rows"
     )
-    return compare_with_twins(chosen, by=["model", "layer"], group="pair", scale=1)["low"].max()
+    return compare_with_twins(chosen, by=["model", "layer"], group="pair")["low"].max()
 
 
 def test_a_left_cue_reaches_the_decoder_through_its_self_attention(contributions):

@@ -185,7 +185,7 @@ class TestInChromium:
             browser.evaluate("document.querySelectorAll('.w-words .w-word')[1].click()")
             place = explained.choice("maisons")
             drops = np.sort(explained.drops[place][np.isfinite(explained.drops[place])])[::-1]
-            chips = self.chips(browser, "removed")
+            chips = self.chips(browser, "effect of removal")
             printed = [float(text.split("\n")[1].split(" ")[0]) for text, _ in chips]
             np.testing.assert_allclose(printed, drops, rtol=0.06)
             np.testing.assert_allclose(
