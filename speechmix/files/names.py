@@ -48,19 +48,19 @@ def safe_name(name: str) -> str:
     return safe or "clip"
 
 
-def is_same_file_name(name: str) -> str:
+def file_name_key(name: str) -> str:
     """Return what is equal for two names that may be one file: on some systems capitals do not
     count.
 
     Examples
     --------
-    >>> is_same_file_name("tiny Model") == is_same_file_name("tiny_model")
+    >>> file_name_key("tiny Model") == file_name_key("tiny_model")
     True
     """
-    return _fold_name(safe_name(name))
+    return fold_name(safe_name(name))
 
 
-def _fold_name(safe: str) -> str:
+def fold_name(safe: str) -> str:
     """Equal for two safe names that may be one file."""
     return unicodedata.normalize("NFC", safe.casefold())
 
@@ -91,7 +91,7 @@ class Names:
         name = safe_name(name)
         if self._take(name, owner):
             return name
-        key = is_same_file_name(name)
+        key = file_name_key(name)
         number = (
             self._taken.execute("SELECT count FROM taken WHERE name = ?", (key,)).fetchone()[0] + 1
         )
@@ -105,12 +105,12 @@ class Names:
     def owner(self, name: str) -> str:
         """Who took a name first; "" if it is free."""
         row = self._taken.execute(
-            "SELECT owner FROM taken WHERE name = ?", (is_same_file_name(name),)
+            "SELECT owner FROM taken WHERE name = ?", (file_name_key(name),)
         ).fetchone()
         return row[0] if row else ""
 
     def _take(self, name: str, owner: str) -> bool:
-        row = (_fold_name(name), owner)
+        row = (fold_name(name), owner)
         return (
             self._taken.execute("INSERT OR IGNORE INTO taken VALUES (?, 1, ?)", row).rowcount == 1
         )
@@ -163,7 +163,7 @@ def path_within(folder: Path, name: str, *, where: str | Path) -> Path:
 
 def refuse_duplicate_label(labels: dict[str, str], label: str) -> None:
     """Add a model's label to those of a run; InputError if another model has the same."""
-    file = is_same_file_name(label)
+    file = file_name_key(label)
     if file in labels:
         labels_of_both = " and ".join(repr(name) for name in dict.fromkeys((labels[file], label)))
         raise InputError(

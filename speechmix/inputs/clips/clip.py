@@ -366,15 +366,13 @@ class ClipValue:
     def annotations(self) -> JsonObject:
         """What is said of the sound: text, words, tiers, cue, target, foil, language, a
         translation."""
-        roles = {
-            role: request if (resolved := getattr(self, f"{role}_request")) is None else resolved
-            for role, request in self._requests.items()
-        }
+        cue, target = self.cue_request, self.target_request
         words = None if self.words is None else [word.to_list() for word in self.words]
         return {
             "text": self.text,
             "words": words,
-            **roles,
+            "cue": self._requests["cue"] if cue is None else cue,
+            "target": self._requests["target"] if target is None else target,
             "foil": self.foil,
             "language": self.language,
             **({} if self.translation is None else {"translation": self.translation}),

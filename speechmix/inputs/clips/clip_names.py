@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import InputError
-from ...files.names import is_same_file_name, safe_name
+from ...files.names import file_name_key, fold_name, safe_name
 from .clip import Clip
 
 
@@ -20,7 +20,7 @@ def refuse_duplicate_names(clips: Sequence[Clip]) -> None:
     results."""
     clip_by_name: dict[str, Clip] = {}
     for clip in clips:
-        earlier_clip = clip_by_name.setdefault(is_same_file_name(clip.name), clip)
+        earlier_clip = clip_by_name.setdefault(fold_name(clip.name), clip)
         if earlier_clip is not clip:
             shared_name = (
                 repr(clip.name)
@@ -42,7 +42,7 @@ def rename_duplicates(clips: Sequence[Clip]) -> list[Clip]:
     """
     indices_by_name: dict[str, list[int]] = defaultdict(list)
     for index, clip in enumerate(clips):
-        indices_by_name[is_same_file_name(clip.name)].append(index)
+        indices_by_name[fold_name(clip.name)].append(index)
     renamed_clips = list(clips)
     for indices in indices_by_name.values():
         paths = [path for index in indices if (path := clips[index].path) is not None]
@@ -65,7 +65,7 @@ def _make_folder_names(paths: Sequence[Path]) -> list[str]:
     parts = [path.resolve().with_suffix("").parts for path in paths]
     for depth in range(2, max(map(len, parts)) + 1):
         names = ["_".join(folders[-depth:]) for folders in parts]
-        if len({is_same_file_name(name) for name in names}) == len(names):
+        if len({file_name_key(name) for name in names}) == len(names):
             return names
     return [path.stem for path in paths]
 

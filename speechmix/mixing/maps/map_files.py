@@ -33,7 +33,7 @@ import numpy as np
 
 from ...errors import InputError
 from ...files.json_files import Json, JsonObject
-from ...files.names import is_same_file_name, safe_name
+from ...files.names import file_name_key, safe_name
 from ...files.whole_files import clear_dead_writers, path_in_errors, unfinished_name, whole_file
 from ...inputs.words.spans import Span
 from .mixing_map import MixingMap
@@ -431,7 +431,7 @@ def map_folders(out: str | PathLike[str] | None, clips: Sequence[object]) -> Ite
     folders = [safe_name(name) if name else f"inputs_{index}" for index, name in enumerate(names)]
     first_index: dict[str, int] = {}
     for index, folder in enumerate(folders):
-        other_index = first_index.setdefault(is_same_file_name(folder), index)
+        other_index = first_index.setdefault(file_name_key(folder), index)
         if other_index != index:
             raise InputError(
                 f"out={str(out)!r}: two clips would be written to {folder!r}: "

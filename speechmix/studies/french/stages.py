@@ -45,7 +45,7 @@ from ...alignment.alignment_result import REVISION, later_changes
 from ...errors import InputError
 from ...files.cache_keys import digest, file_digest
 from ...files.json_files import Json, JsonObject
-from ...files.names import is_same_file_name, safe_name
+from ...files.names import file_name_key, safe_name
 from ...files.shard_assignment import WHOLE, Shard
 from ...inputs.clips.corpus_row import RejectedRow, Row
 from ...inputs.corpora.corpus_reading import read_corpus
@@ -444,7 +444,7 @@ def transcribe_corpus(
     labels: set[str] = set()
     for model in models:
         model = model() if callable(model) else model
-        label = is_same_file_name(model.label)
+        label = file_name_key(model.label)
         if label in labels:
             raise InputError(
                 f"two models are called {model.label!r} or alike: give them folders of their own "
