@@ -131,8 +131,9 @@ def _find_row_groups(path: Path, column: str, mark: object) -> Mapping[str, tupl
     groups: dict[str, tuple[int, ...]] = {}
     file = pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=[column])
     for group in range(file.num_row_groups):
-        alone = (group,)  # the same object for all that lie in this group alone
         chunks = file.read_row_group(group, columns=[column])[column].chunks
-        for text in dict.fromkeys(text for chunk in chunks for text in chunk.unique().to_pylist()):
-            groups[text] = (*groups[text], group) if text in groups else alone
+        texts = (text for chunk in chunks for text in chunk.unique().to_pylist())
+        in_group = dict.fromkeys(texts, (group,))  # one object for all texts
+        shared = groups.keys() & in_group
+        groups |= in_group | {text: (*groups[text], group) for text in shared}
     return groups
