@@ -190,12 +190,7 @@ def test_real_commands_lie_better_and_are_doubted_less(tmp_path, monkeypatch):
     commands = ROOT.parent / "shared" / "data" / "clips_fr"
     if not commands.is_dir():
         pytest.skip("the folder ../shared with recordings is absent")
-    from speechmix.alignment import speaker_sounds as own_voice
-    from speechmix.alignment import synthesis_aligner
-
-    monkeypatch.setattr(adapting, "align_by_synthesis", synthesis_aligner.align_by_synthesis)
-    monkeypatch.setattr(corpus_voices, "frames_by_sound", own_voice.frames_by_sound)
-    monkeypatch.setattr(corpus_voices, "learn_voice", own_voice.learn_voice)
+    monkeypatch.undo()  # aligner and teacher are the real ones
     borders = json.loads((ROOT / "benchmarks" / "real_borders.json").read_text(encoding="utf-8"))
     path = align_adapted(tmp_path / "study", source=commands / "manifest.tsv")
     first = tmp_path / "study" / adapting.ADAPTATION / "first.jsonl"
