@@ -174,7 +174,9 @@ def test_in_chromium_a_card_is_drawn_when_it_is_opened(tmp_path, whole, width):
         browser.evaluate("document.querySelector('summary').focus()")
         browser.press("Enter")
         browser.until(f"{words}.length > 0")
-        assert "why “n” and not “s”?" in browser.evaluate("document.querySelector('.w-heading').innerText")
+        assert "why “n” and not “s”?" in browser.evaluate(
+            "document.querySelector('.w-heading').innerText"
+        )
         assert browser.evaluate(
             "document.querySelector('.why-card audio').src.startsWith('data:audio/wav')"
         )

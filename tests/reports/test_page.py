@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from speechmix.reporting.pages.html_page import Picture, SortableTable, TermList, render_page
+from speechmix.reporting.pages.run_page import describe_run
 from speechmix.reporting.pages.table_format import format_contribution_table
 
 
@@ -62,3 +64,8 @@ def test_an_explanation_refers_to_parts_that_the_page_has():
     assert "see “Length”" in both
     assert "see “" not in alone
     assert "The rule differs." in alone
+
+
+def test_a_quoted_sentence_ends_without_a_second_full_stop():
+    run = SimpleNamespace(parts=[], clips=pd.DataFrame({"text": ["Come in again."]}))
+    assert describe_run(run) == "no model: “Come in again”"

@@ -91,7 +91,7 @@ def describe_run(run: StoredRun) -> str:
     texts = run.clips["text"].fillna("").tolist() if "text" in run.clips else []
     if len(run.clips) != 1 or not texts[0]:
         return f"{models}: {format_count(len(run.clips), 'clip')}"
-    return f"{models}: “{shorten_text(texts[0], 60)}”"
+    return f"{models}: “{shorten_text(texts[0].removesuffix('.'), 60)}”"
 
 
 def default_title(run: StoredRun) -> str:
