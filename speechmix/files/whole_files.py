@@ -320,6 +320,12 @@ def check_recorded(path: Path, content: bytes | None = None) -> None:
     )
 
 
+def has_digest(path: Path, digest: str) -> bool:
+    """Whether this digest of a file is recorded; True where none is."""
+    record = _record_path(path)
+    return record is None or not record.is_file() or digest in _read_record(record)
+
+
 def _record_path(path: Path) -> Path | None:
     """Where the digest of a file is recorded; None if that of no such file is."""
     folder = path.parent / DIGESTS

@@ -173,6 +173,17 @@ def test_an_error_names_the_file_and_what_to_do(of_words, tmp_path):
     assert len(open_run(folder).clips) == 1
 
 
+@pytest.mark.parametrize("name", ["clips.csv", "skipped.csv"])
+def test_scoring_again_mends_a_damaged_record_of_a_table(of_words, tmp_path, name):
+    folder = shutil.copytree(of_words, tmp_path / "run")
+    (folder / DIGESTS / f"{name}.json").write_text("[]", encoding="ascii")
+    with pytest.raises(InputError, match="Score the clips again"):
+        open_run(folder)
+    run, expected = open_run(scored(folder, ablation=True)), open_run(of_words)
+    assert run.clips.equals(expected.clips)
+    assert run.skipped == expected.skipped
+
+
 @pytest.mark.parametrize("dies_at", [1, 2, 3])
 def test_a_writer_that_dies_at_any_replacement_leaves_a_file_that_can_be_read(
     tmp_path, monkeypatch, dies_at

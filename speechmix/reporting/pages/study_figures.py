@@ -61,7 +61,7 @@ from .cue_need_sentences import drops_by_layer
 from .html_page import Item, Part, Picture, page_svg, side_suffixes
 from .page_sections import PageContent
 from .study_results import Study
-from .study_tables import PARTS, drop_control_clips
+from .study_tables import CELL_COLUMNS, PARTS, drop_control_clips
 from .table_format import PART_PHRASES
 
 if TYPE_CHECKING:
@@ -179,23 +179,7 @@ def published_notes(options: Mapping[str, object]) -> list[str]:
 
 
 _MAX_PARTS = 8
-# Columns that a figure may need.
-_DRAWN_COLUMNS = (
-    "side",
-    "model",
-    "init",
-    "seed",
-    "clip",
-    "group",
-    "stack",
-    "measure",
-    "rows",
-    "layer",
-    "depth",
-    "contribution",
-    "mixing_strength",
-    *PARTS,
-)
+_DRAWN_COLUMNS = ("side", *CELL_COLUMNS, *PARTS)  # that a figure may need
 DrawFunction = Callable[..., "Figure"]  # narrow=
 _TRAINED_NOTE = (
     " Solid: trained models, each with a confidence interval of its mean over groups of clips (from "

@@ -29,7 +29,7 @@ KEYS = ("side", "model", "stack", "measure")
 # Columns of a manifest that part the clips: each that has two to eight values gets a figure of its
 # own.
 PARTS = ("template", "number", "cue")
-_CLIP_COLUMNS = (
+CELL_COLUMNS = (
     "model",
     "init",
     "seed",
@@ -176,7 +176,7 @@ def clip_values(table: pd.DataFrame, row: TableRow) -> pd.DataFrame:
     `attrs["layer"]` is the layer whose maps are shown first: of those that move the target, the one
     with the largest difference.
     """
-    names = [name for name in _CLIP_COLUMNS if name in table]
+    names = [name for name in CELL_COLUMNS if name in table]
     table = select_cells(
         table, names, np.logical_and.reduce([table[name] == row[name] for name in KEYS])
     )

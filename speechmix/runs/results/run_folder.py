@@ -29,7 +29,14 @@ from ...errors import InputError
 from ...files.cache_keys import FileMark, file_digest, versions
 from ...files.json_files import Json, JsonObject, read_checked_json, read_json_object
 from ...files.names import path_within, safe_name
-from ...files.whole_files import DIGESTS, UNFINISHED, clear_leftovers, record_digests_in, write_json
+from ...files.whole_files import (
+    DIGESTS,
+    UNFINISHED,
+    clear_leftovers,
+    has_digest,
+    record_digests_in,
+    write_json,
+)
 from ...inputs.clips.clip import Clip
 from ...mixing.passes.request import MixRequest
 from .clip_result_files import Part, part_paths
@@ -252,6 +259,7 @@ class RunState:
         description = read_json_object(self.folder.description_path)
         hashes = self._table_hashes(kind_tables)
         is_same = description.get("made_of") == shards_hash and description.get("tables") == hashes
+        is_same &= all(has_digest(self.folder.path / name, hashes[name]) for name in hashes)
         if is_same:
             entries = {
                 name: description.pop(name) for name in _TABLE_ENTRIES if name in description
