@@ -104,7 +104,6 @@ def test_a_run_says_where_its_time_went(models, tmp_path):  # noqa: F811
     assert {
         "loading",
         "forward",
-        "value_zeroing",
         "attention",
         "contributions",
         "writing",
