@@ -61,7 +61,6 @@ _MAX_SCORE_CHANGE = 80.0
 # then right to 3e-7 (GELU in float32) or 1e-13 (float64); the subtraction is as good for larger
 # ones.
 _MAX_SERIES_CHANGE = {torch.float32: 2**-6, torch.float64: 2**-13}
-_SERIES_CHUNK = 64  # rows whose coefficients are gathered at once
 
 
 class ActivationChange:
@@ -96,11 +95,9 @@ class ActivationChange:
         small_indices = is_small.nonzero(as_tuple=True)
         if not len(small_indices[0]):
             return self._subtract(dx)
-        chunks = [*zip(*(indices.split(_SERIES_CHUNK) for indices in small_indices), strict=True)]
-        small_changes = [self._evaluate_series(dx[chunk], chunk[1]) for chunk in chunks]
+        series = self._evaluate_series(dx[small_indices], small_indices[1])
         changed = self._subtract(dx)
-        for chunk, small_change in zip(chunks, small_changes, strict=True):
-            changed[chunk] = small_change
+        changed[small_indices] = series
         return changed
 
     def _subtract(self, dx: Tensor) -> Tensor:
