@@ -86,12 +86,23 @@ def test_a_page_has_a_section_from_outside_the_package(run, monkeypatch):
     assert "Nothing to say" not in page
 
 
-def test_captions_name_twins_only_where_there_are_some():
-    both = pd.DataFrame({"init": ["trained", "random"], "mixing_strength": [0.5, np.nan]})
-    note = study_figures._curves_note(both)
-    assert "Solid: trained models" in note
-    assert "Dashed: untrained twins" in note
+def test_captions_name_twins_and_bands_only_where_there_are_some():
+    rows = {
+        "init": ["trained"] * 8 + ["random"] * 2,
+        "seed": [None] * 8 + [0, 1],
+        "group": [*"abcdefghab"],
+        "mixing_strength": [0.5] * 8 + [np.nan] * 2,
+    }
+    table = pd.DataFrame(rows)
+    note = study_figures._curves_note(table)
+    assert note.startswith(
+        " Solid: trained models, with a confidence interval of the mean over groups. Dashed: untrained "
+        "twins; a band shows where one more untrained model is expected. Each band holds in 95 %"
+    )
     assert "Strips" in note
-    alone = study_figures._curves_note(both[:1])
-    assert alone == note.replace(study_figures._TWINS_NOTE, "")
-    assert "Strips" not in study_figures._curves_note(both[1:])
+    one_clip = study_figures._curves_note(table.iloc[[0, 8]])
+    assert one_clip.startswith(" Solid: trained models. Dashed: untrained twins. Strips")
+    alone = study_figures._curves_note(table[:8])
+    assert "untrained" not in alone
+    assert "Each band" in alone
+    assert "Strips" not in study_figures._curves_note(table[8:])

@@ -181,15 +181,6 @@ def published_notes(options: Mapping[str, object]) -> list[str]:
 _MAX_PARTS = 8
 _DRAWN_COLUMNS = ("side", *CELL_COLUMNS, *PARTS)  # that a figure may need
 DrawFunction = Callable[..., "Figure"]  # narrow=
-_TRAINED_NOTE = (
-    " Solid: trained models, each with a confidence interval of its mean over groups of clips (from "
-    f"{FEWEST_GROUPS} groups on)."
-)
-_TWINS_NOTE = (
-    " Dashed: untrained twins. If there are several, a band shows where one more untrained model is "
-    "expected."
-)
-_BANDS_NOTE = " Each band holds in 95 % of studies for all layers of its curve together."
 _STRIPS_NOTE = (
     " Strips: the mixing strength of each layer of the trained model. Points of layers with a mixing "
     f"strength below {STRENGTH_FLOOR:g} are grey: their contributions mean little."
@@ -360,10 +351,20 @@ def _figure_caption(name: str, rows: pd.DataFrame) -> str:
 
 def _curves_note(table: pd.DataFrame) -> str:
     """Explain lines and bands of curves and the strips below, as far as the table has them."""
-    notes_by_init = {"trained": _TRAINED_NOTE, "random": _TWINS_NOTE}
-    lines = [note for init, note in notes_by_init.items() if init in table["init"].unique()]
+    inits, is_twin = table["init"].unique(), table["init"] == "random"
+    has_intervals = "trained" in inits and table["group"].nunique() >= FEWEST_GROUPS
+    has_twin_band = table.loc[is_twin, "seed"].nunique() > 1
+    note = ""
+    if "trained" in inits:
+        note += " Solid: trained models"
+        note += ", with a confidence interval of the mean over groups" * has_intervals + "."
+    if "random" in inits:
+        note += " Dashed: untrained twins"
+        note += "; a band shows where one more untrained model is expected" * has_twin_band + "."
+    if has_intervals or has_twin_band:
+        note += " Each band holds in 95 % of studies for all layers of its curve together."
     has_strips = "mixing_strength" in table and table["mixing_strength"].notna().any()
-    return "".join([*lines, _BANDS_NOTE, _STRIPS_NOTE if has_strips else ""])
+    return note + (_STRIPS_NOTE if has_strips else "")
 
 
 def _max_depth_count(table: pd.DataFrame) -> int:
