@@ -82,10 +82,26 @@ def execute(notebook: NotebookNode, folder: Path) -> NotebookNode:
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute(env={**os.environ, **SURROUNDINGS})
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = join_texts(cell.outputs)
     notebook.metadata = (
         metadata  # the kernel reports its Python's version, which is no property of the notebook
     )
     return notebook
+
+
+def join_texts(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Join printed texts that follow each other: into how many pieces they come differs from run to
+    run."""
+    joined: list[NotebookNode] = []
+    for output in outputs:
+        is_text = output.output_type == "stream"
+        if is_text and joined and joined[-1].get("name") == output.name:
+            joined[-1].text += output.text
+        else:
+            joined.append(output)
+    return joined
 
 
 def shrink(notebook: NotebookNode) -> NotebookNode:

@@ -48,6 +48,6 @@ def test_it_runs_and_the_final_consonant_decides(tmp_path):
     for name in ("assimilation", "liaison"):
         shares = pd.read_csv(tmp_path / f"{name}_sources.csv")
         assert shares.groupby(["layer", shares.columns[0]])["share"].sum().tolist() == (
-            pytest.approx([100.0] * 8)
+            pytest.approx([100.0] * 10)
         )
     assert (tmp_path / "phones.png").stat().st_size > 10_000
