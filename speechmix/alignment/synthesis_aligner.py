@@ -444,8 +444,8 @@ def _check_length(recording: RecordingCepstra, natural: np.ndarray) -> None:
     seconds = len(recording.energy) * HOP / SAMPLE_RATE
     if seconds < natural.sum() / 4:
         raise AlignmentError(
-            f"expected at least {natural.sum() / 4:.1f} s of audio for this transcript of "
-            f"{len(natural)} words, found {seconds:.1f} s: check that text and clip belong together"
+            f"expected at least {natural.sum() / 4:.2f} s of audio for this transcript of "
+            f"{len(natural)} words, found {seconds:.2f} s: check that text and clip belong together"
         )
     cells = len(recording.energy) * natural.sum() * SAMPLE_RATE / HOP
     if cells > _MAX_CELLS:

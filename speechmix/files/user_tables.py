@@ -222,11 +222,13 @@ def _header(path: Path, line: str, required: tuple[str, ...], advice: str) -> li
         raise InputError(f"{path}, row 1: not a readable row ({error})") from error
     missing = [column for column in required if not set(column.split("|")) & set(columns)]
     if missing:
-        hint = (
-            "; the columns of a .csv are separated by commas"
-            if any(";" in column for column in columns)
-            else advice and f": {advice}"
-        )
+        hint = advice and f": {advice}"
+        if not line:
+            hint = ": the file is empty"
+        elif any(";" in column for column in columns):
+            hint = "; the columns of a .csv are separated by commas"
+        elif len(columns) == 1 and "," in columns[0]:
+            hint = "; the columns of a .tsv are separated by tabs: is it a .csv?"
         expected, present = (
             ", ".join(column.replace("|", " or ") for column in missing),
             columns[:50] if line else [],

@@ -24,7 +24,7 @@ from ..files.whole_files import is_held
 from .journal.stage_files import format_indices
 from .kinds.generated_texts import GENERATED
 from .results.clip_result_files import Part, open_part
-from .results.run_folder import COMPLETE, RunFolder
+from .results.run_folder import COMPLETE, RunFolder, RunState
 from .shard_merge import FACTS, CompletionRecord, list_shard_labels
 
 DONE, AT_WORK, STOPPED, MISSING = "done", "at work", "stopped", "not begun"
@@ -64,7 +64,8 @@ class RunStatus:
         of_states = (DONE, AT_WORK, STOPPED, MISSING, OUTDATED, DAMAGED)
         counted = ", ".join(f"{states[state]} {state}" for state in of_states if states[state])
         summary = f"{count} shards: {counted}" if count > 1 else next(iter(states))
-        lines = [f"{self.folder}: {self.state}; {summary}"]
+        state = COMPLETE if self.state == COMPLETE else "not complete"
+        lines = [f"{self.folder}: {state}; {summary}"]
         if self.aligned_count:
             lines.append(f"  word times of {self.aligned_count} clips")
         by_model = (
@@ -138,13 +139,16 @@ def run_status(path: str | PathLike[str]) -> RunStatus:
     markers, last_asked = _read_records(folder, shards, str(description.get("asked", "")))
     parts = _read_parts(folder)
     paths = {*folder.relative([part for part, _ in parts])}
+    of_jobs = {*RunState(folder).job_parts()}
+    own_parts = [pair for pair in parts if pair[0].path not in of_jobs]
     failures: list[dict[str, str]] = []
     rows: list[dict[str, object]] = []
     for shard in shards:
         marker = markers.get(shard)
-        clips = _clips_by_model(parts, shard)
+        clips = _clips_by_model(own_parts, shard)
         if marker is None:
-            of_shard = _state_without_marker(folder, shard, has_results=bool(clips))
+            has_results = any(part.shard == shard.label for part, _ in own_parts)
+            of_shard = _state_without_marker(folder, shard, has_results=has_results)
         else:
             of_shard = (
                 OUTDATED

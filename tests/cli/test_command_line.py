@@ -381,7 +381,7 @@ def test_sigterm_ends_a_command_like_ctrl_c_and_what_is_finished_is_written(
     former = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(model_run.ModelRun, "_report_outcome", preempted)
     assert main(arguments) == 130
-    assert "the same command continues from here" in capsys.readouterr().err
+    assert "the same command continues from what is stored" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is former
     assert run_status(tmp_path / "run").table["clips"].sum() == 1
     monkeypatch.setattr(model_run.ModelRun, "_report_outcome", real)

@@ -130,7 +130,7 @@ def test_a_run_by_one_process_goes_on_by_the_same_command(model, clips, tmp_path
         score_clips([model], clips, tmp_path, **{**QUIET, "report": stop})
     status = run_status(tmp_path)
     assert status.missing == [1]
-    assert status.text().splitlines()[0] == f"{tmp_path}: running; stopped"
+    assert status.text().splitlines()[0] == f"{tmp_path}: not complete; stopped"
     assert status.text().endswith("the same command goes on")
     assert "--shard" not in status.text()
 

@@ -14,10 +14,11 @@ that is no word) is found here; audio is not read.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -81,9 +82,11 @@ def read_manifest_rows(
     if sentences or text:
         required.append(text or "|".join(TEXT_COLUMNS))
     rows = read_table(table, required=tuple(required), advice=NAMED_COLUMNS_ADVICE)
-    for row_number, cells in rows:
+    for count, (row_number, cells) in enumerate(rows):
         if isinstance(cells, dict):
             _rename_columns(cells, audio, text)
+            if not count:
+                _warn_of_misspelt_roles(table, cells)
         readable_cells = {} if isinstance(cells, RowError) else cells
         name, path = (
             cell if isinstance(cell := readable_cells.get(column), str) else ""
@@ -109,6 +112,17 @@ def read_manifest_rows(
         except InputError as error:
             reason_kind = getattr(error, "reason_kind", "unreadable row")
             yield RejectedRow(clip_name, reason_kind, f"{table}, row {row_number}: {error}", origin)
+
+
+def _warn_of_misspelt_roles(table: Path, columns: Collection[str]) -> None:
+    for role in ("cue", "target"):
+        near = difflib.get_close_matches(role, columns, n=1, cutoff=0.65)
+        if role not in columns and near:
+            warnings.warn(
+                f"{table} has no column {role!r}; is {near[0]!r} meant? It is kept with the clips and "
+                "not used",
+                stacklevel=2,
+            )
 
 
 def _rename_columns(cells: Cells, audio: str | None, text: str | None) -> None:

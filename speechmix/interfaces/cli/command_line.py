@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"speechmix: {error}: {write_advice(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("speechmix: stopped; the same command continues from here", file=sys.stderr)
+        print("speechmix: stopped; the same command continues from what is stored", file=sys.stderr)
         return 130
 
 

@@ -364,6 +364,7 @@ _CUE_NOTE = (
     "The report measures how much one word, the cue, contributes to another word, the target, inside "
     "a model. “Words used here”, below the summary, explains the terms."
 )
+_NO_CLIP = "No clip could be scored. “Skipped clips” says why."
 _NO_NUMBER = "No contribution can be reported: no score of this run is a finite number."
 _SINGLE_CLIP = (
     "This run has one clip, so there is no statistical test: a test compares at least "
@@ -550,7 +551,7 @@ def _first_screen(content: PageContent, notes: Sequence[str]) -> FirstScreen:
     study, run = content.study, content.run
     state_notes = [STOPPED] if run.description.get("state") == RUNNING else []
     if study.layers is None:
-        answer = [_NO_CUE if study.table.empty else _NO_NUMBER]
+        answer = [_NO_CUE if study.table.empty else _NO_NUMBER] if len(run.clips) else [_NO_CLIP]
     else:
         answer = short_answers(study.headline, study.need)
     return FirstScreen(

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ...inputs.words.transcript_accuracy import MAX_ERROR_RATE, normalize_transcript
+from ...inputs.words.transcript_accuracy import (
+    MAX_ERROR_RATE,
+    is_same_text,
+    normalize_transcript,
+)
 from ...runs.results.open_run import StoredRun
 from ..plots.figure_style import model_name
 from .result_sentences import format_count
@@ -41,9 +45,11 @@ class ModelTranscript:
         return any(marked for _, marked in (*self.reference, *self.transcript))
 
 
-def mark_differences(reference: str, transcript: str) -> tuple[list[Piece], list[Piece]]:
-    """Split two texts into pieces that agree and pieces that differ; case and punctuation do not
-    count.
+def mark_differences(
+    reference: str, transcript: str, language: str | None = None
+) -> tuple[list[Piece], list[Piece]]:
+    """Split two texts into pieces that agree and pieces that differ; case, punctuation and what
+    `is_same_text` leaves out do not count.
 
     Examples
     --------
@@ -58,13 +64,16 @@ def mark_differences(reference: str, transcript: str) -> tuple[list[Piece], list
     )
     pieces: tuple[list[Piece], list[Piece]] = ([], [])
     for operation, old_first, old_last, new_first, new_last in matcher.get_opcodes():
-        for text_pieces, words in zip(
-            pieces,
-            (reference_words[old_first:old_last], transcript_words[new_first:new_last]),
-            strict=True,
-        ):
-            if words:
-                text_pieces.append((" ".join(words), operation != "equal"))
+        texts = (
+            " ".join(reference_words[old_first:old_last]),
+            " ".join(transcript_words[new_first:new_last]),
+        )
+        is_same = operation == "equal" or (
+            operation == "replace" and is_same_text(*texts, language)
+        )
+        for text_pieces, text in zip(pieces, texts, strict=True):
+            if text:
+                text_pieces.append((text, not is_same))
     return pieces
 
 
@@ -74,11 +83,12 @@ def model_transcripts(run: StoredRun, clip: str) -> list[ModelTranscript]:
     if not len(table) or not {"text", "transcript"} <= set(table):
         return []
     rows = table[table["clip"] == clip].to_dict("records")
+    language = run.clips.set_index("clip").get("language", pd.Series(dtype=str)).get(clip)
     return [
         ModelTranscript(
             # An engine that wrote is named; of other rows the column is missing or empty.
             row["writer"] if isinstance(row.get("writer"), str) else model_name(row["model"]),
-            *mark_differences(str(row["text"]), str(row["transcript"] or "")),
+            *mark_differences(str(row["text"]), str(row["transcript"] or ""), language or None),
         )
         for row in rows
     ]
