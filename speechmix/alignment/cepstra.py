@@ -22,9 +22,8 @@ _QUIET_SHARE = 8  # percent of the frames that are taken for quiet
 _NOISE_VARIES = 2.0  # dB from the quietest frames to that share, in noise alone
 _SOFT_SPEECH_SLOPE = 2.5  # dB below them for each dB more
 _PAUSE = 20  # frames of silence, 100 ms, that end a run of speech: a closure is shorter
-_CLOSURE_CONTEXT_FRAMES = (
-    20  # frames, 100 ms, on both sides of a run that may be a closure or a soft end
-)
+# Frames, 100 ms, on both sides of a run that may be a closure or a soft end.
+_CLOSURE_CONTEXT_FRAMES = 20
 # dB below the loud level: a short run that never gets louder is a bump, a click or a breath
 _FAINT_RANGE_DB = 10.0
 _NOISE_COUNTS = 25.0  # dB below the loud level: noise that halves a band's weight

@@ -20,9 +20,8 @@ from ..runs.results.clip_result_files import Owner, Part
 from ..runs.results.run_folder import RunFolder
 from ..runs.results.stored_maps import find_map_parts, read_part_maps
 
-_DRAWING_VERSION = (
-    3  # goes up when figures of clips look different: those of before are drawn again
-)
+# Goes up when figures of clips look different: those of before are drawn again.
+_DRAWING_VERSION = 3
 _ClipMaps = Mapping[tuple[str, str], MixingMap]
 
 

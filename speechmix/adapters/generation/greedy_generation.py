@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from ..model import Model
     from .model_inputs import PreparedInputs
 
-MAX_TRANSCRIPT_TOKENS = (
-    224  # tokens of a transcript: half of Whisper's decoder, as its authors have it
-)
+# Tokens of a transcript: half of Whisper's decoder, as its authors have it.
+MAX_TRANSCRIPT_TOKENS = 224
 
 
 def provided_decoder_text(model: Model, clip: Clip) -> str | None:

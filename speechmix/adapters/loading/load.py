@@ -216,16 +216,8 @@ def wrap_module(
     if module is not original_module:
         module.eval().requires_grad_(False)
     extractor, tokenizer = split_processor(processor, family, config)
-    return Model(
-        module,
-        family,
-        name,
-        init,
-        seed,
-        extractor,
-        tokenizer,
-        processor=select_chat_processor(processor),
-    )
+    processor = select_chat_processor(processor)
+    return Model(module, family, name, init, seed, extractor, tokenizer, processor=processor)
 
 
 def check_config(module: torch.nn.Module) -> None:
@@ -516,16 +508,8 @@ def _load_from_source(
             tokenizer = fitting_tokenizer(
                 tokenizer, getattr(text_config, "vocab_size", 0), path_or_id
             )
-    return Model(
-        module,
-        family,
-        name,
-        init,
-        seed,
-        extractor,
-        tokenizer,
-        processor=select_chat_processor(processor),
-    )
+    processor = select_chat_processor(processor)
+    return Model(module, family, name, init, seed, extractor, tokenizer, processor=processor)
 
 
 def _checkpoint_dtype(config: Config) -> torch.dtype:

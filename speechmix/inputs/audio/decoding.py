@@ -43,10 +43,8 @@ from .frame_grid import Seconds
 if TYPE_CHECKING:
     from soundfile import SoundFile
 
-_MAX_ROW_GROUP_BYTES = (
-    2**28
-    # bytes of a Parquet row group's recordings that are kept for the next row; more are read row by row
-)
+# Bytes of a Parquet row group's recordings that are kept for the next row; more are read row by row.
+_MAX_ROW_GROUP_BYTES = 2**28
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,8 @@ from ..words.transcript_accuracy import normalize_text
 from ..words.unit_tiers import Tiers
 
 _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
-MAX_SENTENCE_CHARACTERS = (
-    1000  # of a sentence; half a minute of speech, all that Whisper hears, is about 500
-)
+# Of a sentence; half a minute of speech, all that Whisper hears, is about 500.
+MAX_SENTENCE_CHARACTERS = 1000
 
 
 class Origin(NamedTuple):

@@ -68,9 +68,7 @@ def mark_differences(
             " ".join(reference_words[old_first:old_last]),
             " ".join(transcript_words[new_first:new_last]),
         )
-        is_same = operation == "equal" or (
-            operation == "replace" and is_same_text(*texts, language)
-        )
+        is_same = operation == "equal" or is_same_text(*texts, language)
         for text_pieces, text in zip(pieces, texts, strict=True):
             if text:
                 text_pieces.append((text, not is_same))

@@ -242,12 +242,9 @@ def _legend_columns(width: float, narrow: bool) -> int:
 
 def _stack_title(stack_rows: pd.DataFrame, stack: str) -> str:
     """Name a stack, and the rows of its maps that contributions are of."""
-    row_names = (
-        [ROW_NAMES[row_kind] for row_kind in stack_rows["rows"].unique() if row_kind in ROW_NAMES]
-        if "rows" in stack_rows
-        else []
-    )
-    return ", ".join([stack, *row_names])
+    row_kinds = set(stack_rows["rows"].unique()) if "rows" in stack_rows else set()
+    names = [name for row_kind, name in ROW_NAMES.items() if row_kind in row_kinds]
+    return ("\n" if len(names) > 1 else ", ").join([stack, *filter(None, [" or ".join(names)])])
 
 
 def _add_need_legend(
