@@ -122,6 +122,18 @@ def test_a_shard_whose_results_are_damaged_is_not_done(run, capsys):
     assert capsys.readouterr().out == "2\n"
 
 
+def test_a_run_that_was_stopped_before_its_first_score_is_not_said_to_be_running(
+    model, clips, tmp_path, monkeypatch
+):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("speechmix.runs.score_clips.score_in_process", stop)
+    with pytest.raises(KeyboardInterrupt):
+        score_clips([model], clips, tmp_path, **QUIET)
+    assert run_status(tmp_path).text().startswith(f"{tmp_path}: not complete; stopped\n")
+
+
 def test_a_run_by_one_process_goes_on_by_the_same_command(model, clips, tmp_path):
     def stop(line):
         raise KeyboardInterrupt

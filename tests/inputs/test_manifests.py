@@ -184,6 +184,24 @@ class TestUnusable:
         with pytest.raises(InputError, match="separated by commas"):
             read_clips(manifest(folder, "path;text\nclip.wav;oui\n", "m.csv"))
 
+    def test_commas_in_a_tsv(self, folder):
+        with pytest.raises(InputError, match=r"separated by tabs: is it a \.csv"):
+            read_clips(manifest(folder, "path,text\nclip.wav,oui\n"))
+
+    def test_an_empty_file(self, folder):
+        with pytest.raises(InputError, match="the file is empty"):
+            read_clips(manifest(folder, ""))
+
+    def test_a_misspelt_column_of_the_cue_is_said(self, folder):
+        row = "clip.wav\toui non\toui\tnon\n"
+        with pytest.warns(UserWarning, match="no column 'cue'; is 'ceu' meant"):
+            (clip,) = read_clips(manifest(folder, f"path\ttext\tceu\ttarget\n{row}"))
+        assert clip.meta["ceu"] == "oui"
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # another column that is like it, and no cue at all
+            read_clips(manifest(folder, f"path\ttext\tcue\tcues\n{row}"))
+            read_clips(manifest(folder, f"path\ttext\tage\tuse\n{row}"))
+
     def test_open_quotation_in_csv(self, folder):
         with pytest.raises(InputError, match=r"m\.csv, row 2: not a readable row"):
             read_clips(manifest(folder, 'path,text\nclip.wav,"oui\n', "m.csv"))

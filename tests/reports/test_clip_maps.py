@@ -159,6 +159,14 @@ def test_the_strongest_cell_stands_out_on_a_dark_screen(browser, tmp_path):
             assert (strongest > 500 and zero < 100) if dark else (strongest < 100 and zero > 500)
 
 
+def test_numbers_of_english_are_no_differences():
+    said, written = "set a timer for 5 minutes", "We'll set a timer for five minutes."
+    marked = [text for text, differs in mark_differences(said, written, "en")[1] if differs]
+    assert marked == ["We'll"]
+    assert not any(differs for _, differs in mark_differences(said, written, "en")[0])
+    assert ("five", True) in mark_differences(said, written)[1]
+
+
 @needs_browser
 def test_what_was_said_and_written_comes_first_and_differences_are_marked(browser, tmp_path):
     written = [

@@ -30,8 +30,9 @@ _INTRODUCTION = (
     "target), the comparison of target and foil comes first. Each measure in the cards gives every "
     "source a score, the attribution of this source. It says how much the source contributes to the "
     "word. A source is removed by replacing it with a fill. This is repeated for each fill. The effect "
-    "of removal (occlusion) is the fall of the "
-    "word's log probability, in nats. It is the median over the fills, with its range."
+    "of removal (occlusion) is the fall of the word's log probability, in nats. If a word is compared "
+    "with another, it is the fall of the difference between both. It is the median over the fills, "
+    "with its range."
 )
 _MAX_BYTES = int(0.3 * MAX_PAGE_BYTES)  # of all that is shown here
 

@@ -116,7 +116,8 @@ def read_manifest_rows(
 
 def _warn_of_misspelt_roles(table: Path, columns: Collection[str]) -> None:
     for role in ("cue", "target"):
-        near = difflib.get_close_matches(role, columns, n=1, cutoff=0.65)
+        near = [name for name in columns if sorted(name.lower()) == sorted(role)]
+        near = near or difflib.get_close_matches(role, columns, n=1, cutoff=0.75)
         if role not in columns and near:
             warnings.warn(
                 f"{table} has no column {role!r}; is {near[0]!r} meant? It is kept with the clips and "

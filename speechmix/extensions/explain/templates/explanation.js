@@ -7,7 +7,7 @@
     "sound, or a word of the text. Each measure assigns a score, the attribution, to every source. “(own sound)”: the sound " +
     "at the time of the word itself. “(written)”: an earlier word of the transcript. The number in parentheses compares words: it is the source's share of " +
     "the attribution for this word minus its mean share for the other words, in percentage points. Effect of removal: the loss of the word's " +
-    "log-probability (nats) when a fill, such as silence, replaces this source alone. The number is the median over fills (of an earlier word, which its alternatives replace, the one nearest zero), with [lowest to highest].";
+    "log-probability (nats), or of its difference to that of the other word if two are compared, when a fill, such as silence, replaces this source alone. The number is the median over fills (of an earlier word, which its alternatives replace, the one nearest zero), with [lowest to highest].";
   const FINE = " If a measure scores each frame, the colours of the waveform are those of frames. The colours of the words below it are those of whole words.";
   const MOST = 8, DWELL = 120, DARKEST = 0.7; // sources told in a line; milliseconds before a word is heard
   const SVG = "http://www.w3.org/2000/svg";
