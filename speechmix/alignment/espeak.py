@@ -206,7 +206,7 @@ def _close_library(library: ctypes.CDLL) -> None:
 
 _LAST_LATIN = "\u024f"
 _RATE, _PITCH = 300, 50
-# That the names of all letters of a script share; native letters share 0 or 1.
+# Phonemes that the names of all letters of a script share, at least; native letters share 0 or 1.
 _MIN_NAME_PHONEMES = 4
 _MIN_SPELLED_LETTERS = 3  # of a Latin word that is spelled; "pc" may be an abbreviation
 _STRESS_MARKS = str.maketrans("", "", "ˈˌ-")

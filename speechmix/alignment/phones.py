@@ -37,7 +37,7 @@ T = TypeVar("T")
 _STAYS = np.array([0.0, 0.25, 0.35, 0.5], np.float32)
 _SKIPS = np.array([0.0, 0.4, 0.9], np.float32)  # to the next frame, over one, over two
 _ENTER_GAP = np.float32(3.0)
-# In the record of moves: 10 * (skipped + 1) + the visit that was left, or one of these.
+# The record of moves has 10 * (skipped + 1) + the visit that was left, or one of these codes.
 _FROM_GAP = 100
 _STAYED, _STAYED_LONGER = 101, 102
 

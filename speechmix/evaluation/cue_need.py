@@ -39,7 +39,7 @@ from .statistics.intervals import (
 )
 
 CHANCE_PERCENT = 50.0  # % of clips, between two spellings
-# Points: a model that spells at most so many better than by guessing is at chance.
+# A model that spells at most so many percentage points better than by guessing is at chance.
 CHANCE_MARGIN_POINTS = 10.0
 MARGIN_POINTS = 5.0  # points of clips: a smaller loss counts as none
 

@@ -133,7 +133,7 @@ def _find_row_groups(path: Path, column: str, mark: object) -> Mapping[str, tupl
     for group in range(file.num_row_groups):
         chunks = file.read_row_group(group, columns=[column])[column].chunks
         texts = (text for chunk in chunks for text in chunk.unique().to_pylist())
-        in_group = dict.fromkeys(texts, (group,))  # one object for all texts
+        in_group = dict.fromkeys(texts, (group,))  # one tuple for all of them saves memory
         shared = groups.keys() & in_group
         groups |= in_group | {text: (*groups[text], group) for text in shared}
     return groups

@@ -95,7 +95,7 @@ def _describe_open_quotation(swallowed_row: int | None) -> str:
     )
 
 
-# Of a line; one of Common Voice has about 500, words with times of an hour 400,000.
+# Characters of a line: one of Common Voice has about 500, words with times of an hour 400,000.
 MAX_CELL_CHARACTERS = 1_000_000
 _AUDIO_SUFFIXES = (".mp3", ".wav", ".flac", ".ogg")
 

@@ -139,8 +139,8 @@ def run_status(path: str | PathLike[str]) -> RunStatus:
     markers, last_asked = _read_records(folder, shards, str(description.get("asked", "")))
     parts = _read_parts(folder)
     paths = {*folder.relative([part for part, _ in parts])}
-    of_jobs = {*RunState(folder).job_parts()}
-    own_parts = [pair for pair in parts if pair[0].path not in of_jobs]
+    job_paths = {*RunState(folder).job_parts()}
+    own_parts = [pair for pair in parts if pair[0].path not in job_paths]
     failures: list[dict[str, str]] = []
     rows: list[dict[str, object]] = []
     for shard in shards:

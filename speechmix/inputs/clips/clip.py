@@ -387,10 +387,11 @@ class ClipValue:
         # That all are there is seen at once where they are the words of the text, as of most clips.
         if self.text is not None and self.text.split() == [word.text for word in self.spoken_words]:
             return False
-        return self._lacks_words
+        return self._text_lacks_words
 
     @cached_property
-    def _lacks_words(self) -> bool:
+    def _text_lacks_words(self) -> bool:
+        """The same, looked up word by word."""
         labels = [part.text for _, part in list_parts(self.spoken_words)]
         if self.text is None:
             return join_words(self.spoken_words) != " ".join(labels)

@@ -34,7 +34,7 @@ from ..words.transcript_accuracy import normalize_text
 from ..words.unit_tiers import Tiers
 
 _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")
-# Of a sentence; half a minute of speech, all that Whisper hears, is about 500.
+# Half a minute of speech, all that Whisper hears, has about 500.
 MAX_SENTENCE_CHARACTERS = 1000
 
 

@@ -82,10 +82,10 @@ def read_manifest_rows(
     if sentences or text:
         required.append(text or "|".join(TEXT_COLUMNS))
     rows = read_table(table, required=tuple(required), advice=NAMED_COLUMNS_ADVICE)
-    for count, (row_number, cells) in enumerate(rows):
+    for row_index, (row_number, cells) in enumerate(rows):
         if isinstance(cells, dict):
             _rename_columns(cells, audio, text)
-            if not count:
+            if row_index == 0:
                 _warn_of_misspelt_roles(table, cells)
         readable_cells = {} if isinstance(cells, RowError) else cells
         name, path = (
@@ -115,6 +115,7 @@ def read_manifest_rows(
 
 
 def _warn_of_misspelt_roles(table: Path, columns: Collection[str]) -> None:
+    """Ask whether a column is meant as that of the cue or the target, where a table has none."""
     for role in ("cue", "target"):
         near = [name for name in columns if sorted(name.lower()) == sorted(role)]
         near = near or difflib.get_close_matches(role, columns, n=1, cutoff=0.75)

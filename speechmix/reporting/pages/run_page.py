@@ -551,7 +551,8 @@ def _first_screen(content: PageContent, notes: Sequence[str]) -> FirstScreen:
     study, run = content.study, content.run
     state_notes = [STOPPED] if run.description.get("state") == RUNNING else []
     if study.layers is None:
-        answer = [_NO_CUE if study.table.empty else _NO_NUMBER] if len(run.clips) else [_NO_CLIP]
+        no_answer = _NO_CUE if study.table.empty else _NO_NUMBER
+        answer = [no_answer if len(run.clips) else _NO_CLIP]
     else:
         answer = short_answers(study.headline, study.need)
     return FirstScreen(

@@ -48,8 +48,8 @@ class ModelTranscript:
 def mark_differences(
     reference: str, transcript: str, language: str | None = None
 ) -> tuple[list[Piece], list[Piece]]:
-    """Split two texts into pieces that agree and pieces that differ; case, punctuation and what
-    `is_same_text` leaves out do not count.
+    """Split two texts into pieces that agree and pieces that differ; case and punctuation do
+    not count, nor do blanks between words and how English writes numbers (`is_same_text`).
 
     Examples
     --------
@@ -81,12 +81,13 @@ def model_transcripts(run: StoredRun, clip: str) -> list[ModelTranscript]:
     if not len(table) or not {"text", "transcript"} <= set(table):
         return []
     rows = table[table["clip"] == clip].to_dict("records")
-    language = run.clips.set_index("clip").get("language", pd.Series(dtype=str)).get(clip)
+    of_clip = run.clips.loc[run.clips["clip"] == clip].to_dict("records")
+    language = next((str(facts.get("language") or "") for facts in of_clip), "")
     return [
         ModelTranscript(
             # An engine that wrote is named; of other rows the column is missing or empty.
             row["writer"] if isinstance(row.get("writer"), str) else model_name(row["model"]),
-            *mark_differences(str(row["text"]), str(row["transcript"] or ""), language or None),
+            *mark_differences(str(row["text"]), str(row["transcript"] or ""), language),
         )
         for row in rows
     ]

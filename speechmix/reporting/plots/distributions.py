@@ -40,7 +40,7 @@ from .figure_style import (
 _LABEL_ROOM = 0.7  # inches of the labels beside the panels
 _COLORS = {"trained": LINE_COLORS[5], "random": "0.55"}
 _MAX_DOTS = 2000
-# Multiples of it, less their whole part, spread dots evenly without chance.
+# The fractional parts of its multiples spread dots evenly without chance.
 _GOLDEN_RATIO = 0.6180339887
 
 

@@ -244,7 +244,8 @@ def _stack_title(stack_rows: pd.DataFrame, stack: str) -> str:
     """Name a stack, and the rows of its maps that contributions are of."""
     row_kinds = set(stack_rows["rows"].unique()) if "rows" in stack_rows else set()
     names = [name for row_kind, name in ROW_NAMES.items() if row_kind in row_kinds]
-    return ("\n" if len(names) > 1 else ", ").join([stack, *filter(None, [" or ".join(names)])])
+    separator = "\n" if len(names) > 1 else ", "
+    return f"{stack}{separator}{' or '.join(names)}" if names else stack
 
 
 def _add_need_legend(

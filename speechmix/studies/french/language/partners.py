@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Also of a verb that Lexique does not name with them (fondre, voir, peindre, moudre), whose
 # singular sounds different.
 _AMBIGUOUS_VERB_FORMS = frozenset("fondent virent peignent moulent refondent".split())
-# A lemma with less of the most frequent one's uses is not meant (restent of ruer).
+# A lemma with a smaller share of the most frequent one's uses is not meant (restent of ruer).
 _MIN_FREQUENCY_RATIO = 0.01
 # Singulars that end otherwise have a plural in -s for certain.
 _IRREGULAR_PLURAL_ENDINGS = ("s", "x", "z", "al", "ail", "au", "eu", "ou")
